@@ -1,0 +1,90 @@
+"""`cgadvisor.toml`: one file, one frozen value, every default visible here. An unknown key is an error."""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from advisor.errors import UsageError
+
+FILE_NAME: Final = "cgadvisor.toml"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[gate.budget]]`: a limit on a metric, over the whole run or one region."""
+
+    metric: str
+    region: str | None = None
+    max: float | None = None
+    min: float | None = None
+    max_increase: str | None = None  # "2%" or an absolute number, against the baseline
+    warn: float | str | None = None
+
+
+class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gate]`: what `cgadvisor gate` judges by."""
+
+    min_effect_ratio: float = 0.05
+    min_effect_ns: int = 5_000  # one launch
+    alpha: float = 0.001
+    allow_missing: tuple[str, ...] = ()
+    inconclusive_fails: bool = False
+    budget: tuple[Budget, ...] = ()
+
+
+class AnalyzeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[analyze]`: thresholds of the verdict."""
+
+    min_saved_ratio: float = 0.05  # below this share of the step a graph is not worth it
+    min_items: int = 4  # a region of fewer items per occurrence is not worth a graph
+    long_gap_ns: int = 1_000_000  # a longer gap is not a launch gap's usual size
+    busy_ratio_gpu_bound: float = 0.95
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    analyze: AnalyzeConfig = msgspec.field(default_factory=AnalyzeConfig)
+    gate: GateConfig = msgspec.field(default_factory=GateConfig)
+
+
+def load_config(path: Path | None) -> Config:
+    """The configuration in `path`; defaults when it is None. Raises UsageError naming file and key."""
+    if path is None:
+        return Config()
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such configuration file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: not readable as TOML: {error}") from error
+    _reject_unknown(raw, str(path))
+    try:
+        return msgspec.convert(raw, Config, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _reject_unknown(raw: dict[str, Any], where: str) -> None:
+    """Raise UsageError with the nearest name for the first key the schema does not have."""
+    sections: dict[str, type[msgspec.Struct]] = {"analyze": AnalyzeConfig, "gate": GateConfig}
+    _check_keys(raw, list(sections), where, "")
+    for section, kind in sections.items():
+        value = raw.get(section, {})
+        if isinstance(value, dict):
+            _check_keys(value, list(kind.__struct_fields__), where, f"{section}.")
+            for budget in value.get("budget", []) if section == "gate" else []:
+                if isinstance(budget, dict):
+                    _check_keys(budget, list(Budget.__struct_fields__), where, "gate.budget.")
+
+
+def _check_keys(raw: dict[str, Any], known: list[str], where: str, prefix: str) -> None:
+    for key in raw:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(known)}"
+            raise UsageError(f"{where}: unknown key {prefix}{key}{hint}")
