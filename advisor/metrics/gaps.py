@@ -199,11 +199,10 @@ def _activity(timeline: Timeline, rank: int) -> _Activity:
     threads = _launching_threads(calls)
     on_launcher = _on_threads(ranges, threads)
     call_set = calls[_on_threads(calls, threads)]
-    names = ranges["name"].astype(str)
-    ops = ranges[on_launcher & (ranges["kind"] == "op").to_numpy() & ~names.str.contains(_NOT_OPS).to_numpy()]
-    data = ranges[on_launcher & names.str.contains(_INPUT_NAMES).to_numpy()]
+    ops = ranges[on_launcher & (ranges["kind"] == "op").to_numpy() & ~_named(ranges, _NOT_OPS)]
+    data = ranges[on_launcher & _named(ranges, _INPUT_NAMES)]
     overhead = ranges[(ranges["kind"] == "overhead").to_numpy()]
-    syncs = calls[_synchronising(calls)].sort_values("start_ns")
+    syncs = calls[synchronising(calls)].sort_values("start_ns")
     in_api = union(call_set["start_ns"], call_set["end_ns"])
     return _Activity(
         api=in_api,
@@ -218,6 +217,14 @@ def _activity(timeline: Timeline, rank: int) -> _Activity:
     )
 
 
+def _named(ranges: pd.DataFrame, pattern: str) -> Bools:
+    """Rows whose name matches. Each distinct name is looked at once: a trace has a million rows and few names."""
+    names = ranges["name"].cat
+    matches = names.categories.astype(str).str.contains(pattern)
+    codes = names.codes.to_numpy()
+    return np.asarray(np.append(matches, False)[codes], dtype=bool)  # code -1 (no name) picks the appended False
+
+
 def _launching_threads(calls: pd.DataFrame) -> set[tuple[int, int]]:
     """Threads that submitted work. Only what they do explains a late launch; a data thread's work does not."""
     submits = calls[calls["item_count"] > 0]
@@ -229,7 +236,7 @@ def _on_threads(frame: pd.DataFrame, threads: set[tuple[int, int]]) -> Bools:
     return np.asarray(pairs.isin(list(threads))) if threads else np.zeros(len(frame), dtype=bool)
 
 
-def _synchronising(calls: pd.DataFrame) -> Bools:
+def synchronising(calls: pd.DataFrame) -> Bools:
     """Calls that return only when the device is done: synchronise calls and copies without `Async` in the name."""
     names = calls["api"].cat.categories if len(calls) else []
     blocking = [name for name in names if api.call_kind(name) == api.SYNC or api.is_blocking_copy(name)]

@@ -8,7 +8,7 @@ import pandas as pd
 from advisor.calls import SYNC
 from advisor.compare import distribution
 from advisor.intervals import Ints, union
-from advisor.metrics.gaps import _synchronising
+from advisor.metrics.gaps import synchronising
 from advisor.model import LaunchStats
 from advisor.timeline import Timeline
 
@@ -54,7 +54,7 @@ def _issue_ns(calls: pd.DataFrame) -> Ints:
     """Issue time of each call that submitted something (0 for the others and for the first of a process)."""
     issue = np.zeros(len(calls), dtype=np.int64)
     end, start = calls["end_ns"].to_numpy(), calls["start_ns"].to_numpy()
-    submits, blocking = calls["item_count"].to_numpy() > 0, _synchronising(calls)
+    submits, blocking = calls["item_count"].to_numpy() > 0, synchronising(calls)
     for rows in calls.groupby(["rank", "pid"], sort=False).indices.values():
         blocked = union(start[rows[blocking[rows]]], end[rows[blocking[rows]]])
         launches = rows[submits[rows]]

@@ -1,4 +1,4 @@
-"""Named pieces of the program, found in a timeline, as plain values; past here only values, no frames."""
+"""The rows behind a region's figures."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class Occurrences:
     cpu_end_ns: Ints
     tid: Ints
 
+    @property
+    def count(self) -> int:
+        return len(self.cpu_start_ns)
+
 
 @dataclass(frozen=True)
 class FoundRegion:
@@ -38,3 +42,25 @@ class FoundRegion:
 
     region: Region
     occurrences: Occurrences
+
+
+@dataclass(frozen=True)
+class StepWindows:
+    """The steps of one device: int64 (n,) arrays.
+
+    start_ns, end_ns: on the device, from the first item of a step to the first item of the next one (to its own last item
+        for the last step and where other work lies between two steps), so consecutive steps add up without holes.
+    cpu_start_ns, cpu_end_ns, tid: the CPU range of each step and its thread.
+    """
+
+    rank: int
+    device: int
+    start_ns: Ints
+    end_ns: Ints
+    cpu_start_ns: Ints
+    cpu_end_ns: Ints
+    tid: Ints
+
+    @property
+    def count(self) -> int:
+        return len(self.start_ns)
