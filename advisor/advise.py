@@ -1,0 +1,184 @@
+"""The pipeline: a timeline in, an `Analysis` out. Read top to bottom, this is what the tool does to a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from advisor import __version__, metrics, quality
+from advisor.config import Config
+from advisor.cut import median_step, step_cut, window_cut
+from advisor.estimate import estimate_regions
+from advisor.lines import line_rows
+from advisor.model import (
+    Analysis,
+    Answer,
+    Calibration,
+    Clock,
+    DeviceSummary,
+    NumberKind,
+    Series,
+    Step,
+    TimelineCut,
+    Verdict,
+)
+from advisor.regions import Found, find
+from advisor.regions.blockers import find_blockers
+from advisor.rules import Facts, all_findings
+from advisor.timeline import Timeline
+from advisor.verdict import decide
+
+_SCATTER_POINTS = 4_000
+_DEPTH_POINTS = 800
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run adds to its trace: the unprofiled clock, the machine's constants, the text of the script's files."""
+
+    clock: Clock | None = None
+    calibration: Calibration | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    step_label: str | None = None
+
+
+def analyze(timeline: Timeline, *, config: Config | None = None, evidence: Evidence | None = None) -> Analysis:
+    """Findings of a timeline. The device with the most items is judged; the others are summed up."""
+    config, evidence = config or Config(), evidence or Evidence()
+    timeline = with_gaps(timeline)
+    notes = quality.assess(timeline)
+    devices = _devices(timeline)
+    if not devices:
+        return _nothing_to_judge(timeline, notes)
+    focus = max(devices, key=lambda device: device.item_count)
+    found = find(timeline, focus.rank, focus.device, step_label=evidence.step_label)
+    step = _clocked(found.step, evidence.clock)
+    found = replace(found, step=step)
+    regions = tuple(one.region for one in found.regions)
+    blockers = find_blockers(timeline, found.windows) if found.windows is not None else ()
+    forbidden = quality.forbidden(notes)
+    estimates = _estimates(timeline, found, evidence) if "estimate" not in forbidden else ()
+    facts = Facts(
+        device=focus,
+        step=step,
+        regions=regions,
+        estimates={estimate.region_id: estimate for estimate in estimates},
+        blockers=blockers,
+        quality=notes,
+        forbidden=forbidden,
+        config=config.analyze,
+        clock=evidence.clock,
+    )
+    return Analysis(
+        tool_version=__version__,
+        trace=timeline.info,
+        quality=notes,
+        devices=devices,
+        step=step,
+        regions=regions,
+        estimates=estimates,
+        blockers=blockers,
+        hazards=(),
+        findings=all_findings(facts),
+        verdict=decide(facts),
+        lines=line_rows(found.regions, evidence.sources),
+        timeline=_cut(timeline, found, focus),
+        series=_series(timeline, found, focus),
+        kernels=tuple(metrics.kernel_rows(timeline, focus.rank, focus.device, (focus.start_ns, focus.end_ns))),
+        syncs=blockers,
+    )
+
+
+def with_gaps(timeline: Timeline) -> Timeline:
+    """The timeline with its gaps table filled; unchanged when it is."""
+    if len(timeline.gaps) or not len(timeline.items):
+        return timeline
+    return timeline.with_gaps(metrics.gaps(timeline))
+
+
+def _devices(timeline: Timeline) -> tuple[DeviceSummary, ...]:
+    pairs = timeline.items[["rank", "device"]].drop_duplicates().sort_values(["rank", "device"])
+    table = metrics.launch_table(timeline)
+    return tuple(
+        metrics.device_summary(timeline, table, metrics.device_idle(timeline, int(rank), int(device)))
+        for rank, device in pairs.itertuples(index=False)
+    )
+
+
+def _clocked(step: Step | None, clock: Clock | None) -> Step | None:
+    if step is None or clock is None or not clock.host_step.samples_ns:
+        return step
+    clocked = float(np.median(clock.host_step.samples_ns))
+    traced = float(np.median(step.traced.samples_ns))
+    return msgspec.structs.replace(
+        step, clocked=clock.host_step, inflation_ratio=traced / clocked if clocked else None
+    )
+
+
+def _estimates(timeline: Timeline, found: Found, evidence: Evidence) -> tuple:  # type: ignore[type-arg]
+    if found.step is None or found.windows is None:
+        return ()
+    return estimate_regions(
+        timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock
+    )
+
+
+def _cut(timeline: Timeline, found: Found, focus: DeviceSummary) -> TimelineCut:
+    if found.windows is not None and found.windows.count:
+        index = median_step(found.windows)
+        return step_cut(timeline, found.windows, index, f"step {index + 1} of {found.windows.count}, of median length")
+    # Without a step, the start of the recording up to a readable length.
+    end = min(focus.end_ns, focus.start_ns + max((focus.end_ns - focus.start_ns) // 10, 1_000_000))
+    return window_cut(timeline, focus.rank, focus.device, (focus.start_ns, end), "the first part of the recording")
+
+
+def _series(timeline: Timeline, found: Found, focus: DeviceSummary) -> tuple[Series, ...]:
+    """Launch-to-execute scatter over the window and queue depth over the median step."""
+    table = metrics.launch_table(timeline)
+    items = timeline.items
+    mine = items[(items["rank"] == focus.rank) & (items["device"] == focus.device)]
+    rows = table.loc[table.index.intersection(mine.index)]
+    rows = rows[(rows["issue_ns"] > 0) & (rows["item_ns"] > 0)]
+    rows = rows.iloc[:: max(1, len(rows) // _SCATTER_POINTS)]
+    scatter = Series(
+        id="launch-to-execute",
+        x=tuple(rows["item_ns"].astype(float)),
+        y=tuple(rows["issue_ns"].astype(float)),
+        x_label="item ns",
+        y_label="issue ns",
+        names=tuple(items.loc[rows.index, "name"].astype(str).str.slice(0, 120)),
+    )
+    window = (focus.start_ns, focus.end_ns)
+    if found.windows is not None and found.windows.count:
+        index = median_step(found.windows)
+        window = (int(found.windows.start_ns[index]), int(found.windows.end_ns[index]))
+    times, depth = metrics.queue_depth(timeline, focus.rank, focus.device, window)
+    every = max(1, len(times) // _DEPTH_POINTS)
+    queue = Series(
+        id="queue-depth",
+        x=tuple((times[::every] - window[0]).astype(float)),
+        y=tuple(depth[::every].astype(float)),
+        x_label="ns from the step's first item",
+        y_label="items launched and not started",
+    )
+    return (scatter, queue)
+
+
+def _nothing_to_judge(timeline: Timeline, notes: tuple) -> Analysis:  # type: ignore[type-arg]
+    reason = next((note.message for note in notes if note.forbids), "the file holds no GPU items")
+    return Analysis(
+        tool_version=__version__,
+        trace=timeline.info,
+        quality=notes,
+        devices=(),
+        step=None,
+        regions=(),
+        estimates=(),
+        blockers=(),
+        hazards=(),
+        findings=(),
+        verdict=Verdict(answer=Answer.CANNOT_TELL, sentence=f"Cannot tell: {reason}.", kind=NumberKind.PROFILED),
+    )

@@ -1,0 +1,275 @@
+"""The answer: one of six, in one sentence, with its reasons. Facts in, `Verdict` out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcome, Region, Verdict, Verification
+from advisor.rules import Facts
+from advisor.units import format_count, format_ns, format_ratio, format_speedup
+
+_GRAPHED = 0.9  # of the items inside replays: the program is graphed, what is left are copies and edges
+
+
+def decide(facts: Facts) -> Verdict:
+    """The verdict from the trace alone. It never says `graph_it`: that takes a verification."""
+    if refusal := _refusal(facts):
+        return refusal
+    best = _best(facts, facts.regions)
+    free = _best(facts, (region for region in facts.regions if not _blocked(region)))
+    if facts.device.graphs.item_ratio >= _GRAPHED and not _pays(facts, best):
+        return _already_graphed(facts)
+    if facts.step is None:
+        return _without_step(facts)
+    if best is None or not _pays(facts, best):
+        return _not_worth_it(facts, best)
+    if free is not None and _pays(facts, free) and (free is best or free.saved_ns >= best.saved_ns / 2):
+        return _probably(facts, free, best)
+    return _blocked_verdict(facts, best)
+
+
+def with_verification(verdict: Verdict, verification: Verification | None) -> Verdict:
+    """The verdict once attempts were made: a verified gain as written, else what a fix would bring, else the failure."""
+    attempts = verification.attempts if verification else ()
+    as_written = [attempt for attempt in attempts if not attempt.fixes]
+    fixed = [attempt for attempt in attempts if attempt.fixes]
+    best, best_fixed = _fastest(as_written), _fastest(fixed)
+    if best is not None and (best_fixed is None or _speedup(best) >= 0.9 * _speedup(best_fixed)):
+        return _verified(best)
+    if best_fixed is not None:
+        return _verified_with_fix(best_fixed, best, _first(as_written, Outcome.BLOCKED))
+    failed = _first(attempts, Outcome.DIFFERS) or _first(attempts, Outcome.NOT_FASTER) or _first(attempts, Outcome.BLOCKED)
+    return _failed(failed, verdict) if failed is not None else verdict
+
+
+def _refusal(facts: Facts) -> Verdict | None:
+    needed = facts.forbidden & {"busy", "idle", "causes", "launches"}
+    if not needed:
+        return None
+    notes = [note for note in facts.quality if set(note.forbids) & needed]
+    return Verdict(
+        answer=Answer.CANNOT_TELL,
+        sentence=f"Cannot tell: {notes[0].message}.",
+        reasons=tuple(note.message for note in notes[1:]),
+        next_step="Record again as the first line says, or run `cgadvisor profile script.py`, which checks its own recording.",
+        kind=NumberKind.PROFILED,
+    )
+
+
+def _best(facts: Facts, regions: Iterable[Region]) -> Estimate | None:
+    """The estimate with the largest expected saving; the step's own wins ties, since it comes first."""
+    estimates = [facts.estimates[region.id] for region in regions if region.id in facts.estimates]
+    return max(estimates, key=lambda estimate: estimate.saved_ns, default=None)
+
+
+def _pays(facts: Facts, estimate: Estimate | None) -> bool:
+    if estimate is None or estimate.before_ns <= 0:
+        return False
+    return estimate.saved_ns >= facts.config.min_saved_ratio * estimate.before_ns
+
+
+def _blocked(region: Region) -> bool:
+    return region.sync_count > 0 or region.d2h_count > 0
+
+
+def _label(facts: Facts, region_id: str) -> str:
+    region = next(region for region in facts.regions if region.id == region_id)
+    return "the whole step" if region.id == "step" else region.label
+
+
+def _range(estimate: Estimate) -> str:
+    low, high = estimate.before_ns - estimate.saved_high_ns, estimate.before_ns - estimate.saved_low_ns
+    return f"{format_ns(estimate.before_ns)} → {format_ns(estimate.after_ns)} ({format_ns(low)} to {format_ns(high)})"
+
+
+def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
+    reasons = [f"the step is {_idle_words(facts)}"]
+    if free is not best:
+        reasons.append(
+            f"{_label(facts, best.region_id)} would give {format_speedup(best.speedup_ratio)}, but "
+            f"{_culprits(facts.blockers) or 'a synchronisation'} blocks it"
+        )
+    return Verdict(
+        answer=Answer.PROBABLY,
+        sentence=f"One graph over {_label(facts, free.region_id)} would probably make a step "
+        f"{format_speedup(free.speedup_ratio)} faster: {_range(free)}, estimated, not verified.",
+        reasons=tuple(reasons),
+        region_id=free.region_id,
+        next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
+    )
+
+
+def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
+    culprit = _culprits(facts.blockers) or "a synchronising call or a copy to the host inside the region"
+    return Verdict(
+        answer=Answer.BLOCKED,
+        sentence=f"Blocked by {culprit}; without it one graph over {_label(facts, best.region_id)} would make a step about "
+        f"{format_speedup(best.speedup_ratio)} faster: {_range(best)}, estimated.",
+        reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
+        region_id=best.region_id,
+        next_step=facts.blockers[0].fix if facts.blockers else "Move the synchronisation out of the region.",
+    )
+
+
+def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
+    most = f"a graph would save about {format_ratio(max(best.saved_ns, 0) / best.before_ns)} of a step" if best else (
+        "no region has launch gaps a graph could remove"
+    )
+    return Verdict(
+        answer=Answer.NOT_WORTH_IT,
+        sentence=f"Not worth it: the step is {_idle_words(facts)}; {most}.",
+        reasons=_other_causes(facts),
+        region_id=best.region_id if best else None,
+        next_step=_instead(facts),
+    )
+
+
+def _already_graphed(facts: Facts) -> Verdict:
+    graphs = facts.device.graphs
+    return Verdict(
+        answer=Answer.ALREADY_GRAPHED,
+        sentence=f"Already graphed: {format_ratio(graphs.item_ratio)} of the GPU items run inside "
+        f"{format_count(graphs.launch_count)} graph replays; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
+        kind=NumberKind.PROFILED,
+    )
+
+
+def _without_step(facts: Facts) -> Verdict:
+    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound:
+        return Verdict(
+            answer=Answer.NOT_WORTH_IT,
+            sentence=f"Not worth it: the GPU is busy {format_ratio(facts.busy_ratio)} of the recording.",
+            next_step=_instead(facts),
+            kind=NumberKind.PROFILED,
+        )
+    return Verdict(
+        answer=Answer.CANNOT_TELL,
+        sentence="Cannot tell: nothing in this recording repeats often enough to be a step "
+        f"({format_count(facts.device.item_count)} GPU items, busy {format_ratio(facts.busy_ratio)}).",
+        reasons=_other_causes(facts),
+        next_step="Record at least three steps, or name the range that is one: --region NAME.",
+        kind=NumberKind.PROFILED,
+    )
+
+
+def _idle_words(facts: Facts) -> str:
+    """ "busy 5.0 % of the time and waits for launches 93.1 %" from the step, else the window."""
+    region = facts.step_region
+    idle = region.idle if region else facts.device.idle
+    total = region.extent_ns if region else facts.device.end_ns - facts.device.start_ns
+    words = f"busy {format_ratio(facts.busy_ratio)} of the time"
+    cause, ns = max(idle.by_cause().items(), key=lambda pair: pair[1])
+    names = {
+        "launch": "waits for launches",
+        "sync": "waits after synchronisations",
+        "input": "waits for input",
+        "device": "waits on the device itself",
+        "profiler": "was held up by the profiler",
+        "unknown": "is idle for unknown reasons",
+    }
+    return f"{words} and {names[cause.value]} {format_ratio(ns / total)}" if total and ns > 0.02 * total else words
+
+
+def _other_causes(facts: Facts) -> tuple[str, ...]:
+    region = facts.step_region
+    idle = region.idle if region else facts.device.idle
+    total = idle.total_ns
+    return tuple(
+        f"{format_ratio(ns / total)} of the idle time has cause `{cause.value}`"
+        for cause, ns in sorted(idle.by_cause().items(), key=lambda pair: -pair[1])
+        if total and ns > 0.1 * total
+    )
+
+
+def _instead(facts: Facts) -> str:
+    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound:
+        return "Look at the kernels: precision, fusion, batch size. The launches are not the limit."
+    return "Treat the main cause of the idle time first, then measure again."
+
+
+def _culprits(blockers: tuple[Blocker, ...]) -> str:
+    named = [
+        f"{blocker.location.label} ({blocker.title})" if blocker.location else blocker.title for blocker in blockers[:2]
+    ]
+    return " and ".join(named)
+
+
+# --- with attempts ---------------------------------------------------------------------------------------------------
+
+
+def _fastest(attempts: Iterable[Attempt]) -> Attempt | None:
+    verified = [attempt for attempt in attempts if attempt.outcome == Outcome.VERIFIED and attempt.timing is not None]
+    return max(verified, key=_speedup, default=None)
+
+
+def _speedup(attempt: Attempt) -> float:
+    return attempt.timing.speedup_ratio if attempt.timing else 1.0
+
+
+def _first(attempts: Iterable[Attempt], outcome: Outcome) -> Attempt | None:
+    return next((attempt for attempt in attempts if attempt.outcome == outcome), None)
+
+
+def _gain(attempt: Attempt) -> str:
+    timing = attempt.timing
+    assert timing is not None
+    before, after = sorted(timing.eager.samples_ns), sorted(timing.graph.samples_ns)
+    return (
+        f"{format_speedup(timing.speedup_ratio)} faster, {format_ns(before[len(before) // 2])} → "
+        f"{format_ns(after[len(after) // 2])}"
+    )
+
+
+def _equal(attempt: Attempt) -> str:
+    equality = attempt.equality
+    if equality is None:
+        return "results not compared"
+    how = "bit-identical" if equality.outcome.value == "bitwise" else "equal within the noise of two eager runs"
+    return f"results {how} over {format_count(equality.step_count)} steps"
+
+
+def _verified(attempt: Attempt) -> Verdict:
+    return Verdict(
+        answer=Answer.GRAPH_IT,
+        sentence=f"One graph over {attempt.region_label} makes a step {_gain(attempt)}, {_equal(attempt)}.",
+        reasons=attempt.side_effects,
+        region_id=attempt.region_id,
+        attempt_id=attempt.id,
+        kind=NumberKind.MEASURED,
+    )
+
+
+def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | None) -> Verdict:
+    fixes = " and ".join(fix.title for fix in fixed.fixes)
+    if best is not None:
+        head, answer = f"As written, one graph over {best.region_label} makes a step {_gain(best)}; with", Answer.GRAPH_IT
+    else:
+        where = blocked.blocker.location.label if blocked and blocked.blocker and blocked.blocker.location else ""
+        head, answer = f"Blocked as written{f' at {where}' if where else ''}; with", Answer.BLOCKED
+    return Verdict(
+        answer=answer,
+        sentence=f"{head} {fixes} one graph over {fixed.region_label} makes a step {_gain(fixed)}, {_equal(fixed)}.",
+        reasons=fixed.side_effects,
+        region_id=fixed.region_id,
+        attempt_id=fixed.id,
+        next_step=f"Apply the fix: {fixes}.",
+        kind=NumberKind.MEASURED,
+    )
+
+
+def _failed(attempt: Attempt, before: Verdict) -> Verdict:
+    answers = {Outcome.DIFFERS: Answer.BLOCKED, Outcome.NOT_FASTER: Answer.NOT_WORTH_IT, Outcome.BLOCKED: Answer.BLOCKED}
+    words = {
+        Outcome.DIFFERS: "Do not graph it as written: the results differ",
+        Outcome.NOT_FASTER: "Not worth it",
+        Outcome.BLOCKED: "Blocked",
+    }
+    return Verdict(
+        answer=answers[attempt.outcome],
+        sentence=f"{words[attempt.outcome]}: {attempt.message}",
+        reasons=(f"before the attempt: {before.sentence}",),
+        region_id=attempt.region_id,
+        attempt_id=attempt.id,
+        next_step=attempt.blocker.fix if attempt.blocker else "",
+        kind=NumberKind.MEASURED,
+    )
