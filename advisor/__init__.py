@@ -46,7 +46,7 @@ def analyze(timeline: Timeline, *, config: Config | None = None) -> Analysis:
     return analyze_timeline(timeline, config=config)
 
 
-class region:  # noqa: N801  (reads as a statement: `with advisor.region("decode"):`)
+class region:  # lower case: it reads as a statement, `with advisor.region("decode"):`
     """Name a region, as a context manager or a decorator. Does nothing unless `cgadvisor profile` runs the script."""
 
     def __init__(self, name: str | F) -> None:

@@ -113,17 +113,13 @@ def _clocked(step: Step | None, clock: Clock | None) -> Step | None:
         return step
     clocked = float(np.median(clock.host_step.samples_ns))
     traced = float(np.median(step.traced.samples_ns))
-    return msgspec.structs.replace(
-        step, clocked=clock.host_step, inflation_ratio=traced / clocked if clocked else None
-    )
+    return msgspec.structs.replace(step, clocked=clock.host_step, inflation_ratio=traced / clocked if clocked else None)
 
 
 def _estimates(timeline: Timeline, found: Found, evidence: Evidence) -> tuple:  # type: ignore[type-arg]
     if found.step is None or found.windows is None:
         return ()
-    return estimate_regions(
-        timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock
-    )
+    return estimate_regions(timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock)
 
 
 def _cut(timeline: Timeline, found: Found, focus: DeviceSummary) -> TimelineCut:

@@ -39,12 +39,16 @@ def _root(
 
 @app.command()
 def analyze(
-    trace: Annotated[Path, typer.Argument(help="A Kineto .json[.gz], Nsight .sqlite or .nsys-rep, or a folder of ranks.")],
+    trace: Annotated[
+        Path, typer.Argument(help="A Kineto .json[.gz], Nsight .sqlite or .nsys-rep, or a folder of ranks.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Run folder to write; default cgadvisor-runs/<trace name>.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON and nothing else.")] = False,
     export: Annotated[Path | None, typer.Option(help="Also write the dataframes as Parquet into this folder.")] = None,
     device: Annotated[int | None, typer.Option(help="Analyse this device only.")] = None,
-    window: Annotated[str | None, typer.Option(help="A:B, seconds or with unit (10ms:1.2s) from the trace start.")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="A:B, seconds or with unit (10ms:1.2s) from the trace start.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="Show this region (id, label or glob) in detail.")] = None,
     config: Annotated[Path | None, typer.Option(help="A cgadvisor.toml.")] = None,
     open_report: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,

@@ -117,7 +117,11 @@ def _launches_without_items(timeline: Timeline) -> QualityNote | None:
         ratio=ratio,
         message=f"{count:,} of {total:,} kernel and graph launches ({format_ratio(ratio)}) have no GPU item{hidden}: part of "
         "the GPU side is missing, so idle time would be overstated",
-        forbids=("busy", "idle", "causes", "layers", "estimate") if unusable else ("estimate",) if ratio > ORPHAN_RATIO else (),
+        forbids=("busy", "idle", "causes", "layers", "estimate")
+        if unusable
+        else ("estimate",)
+        if ratio > ORPHAN_RATIO
+        else (),
     )
 
 

@@ -38,7 +38,9 @@ def with_verification(verdict: Verdict, verification: Verification | None) -> Ve
         return _verified(best)
     if best_fixed is not None:
         return _verified_with_fix(best_fixed, best, _first(as_written, Outcome.BLOCKED))
-    failed = _first(attempts, Outcome.DIFFERS) or _first(attempts, Outcome.NOT_FASTER) or _first(attempts, Outcome.BLOCKED)
+    failed = (
+        _first(attempts, Outcome.DIFFERS) or _first(attempts, Outcome.NOT_FASTER) or _first(attempts, Outcome.BLOCKED)
+    )
     return _failed(failed, verdict) if failed is not None else verdict
 
 
@@ -112,8 +114,10 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
 
 
 def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
-    most = f"a graph would save about {format_ratio(max(best.saved_ns, 0) / best.before_ns)} of a step" if best else (
-        "no region has launch gaps a graph could remove"
+    most = (
+        f"a graph would save about {format_ratio(max(best.saved_ns, 0) / best.before_ns)} of a step"
+        if best
+        else ("no region has launch gaps a graph could remove")
     )
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
@@ -242,7 +246,10 @@ def _verified(attempt: Attempt) -> Verdict:
 def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | None) -> Verdict:
     fixes = " and ".join(fix.title for fix in fixed.fixes)
     if best is not None:
-        head, answer = f"As written, one graph over {best.region_label} makes a step {_gain(best)}; with", Answer.GRAPH_IT
+        head, answer = (
+            f"As written, one graph over {best.region_label} makes a step {_gain(best)}; with",
+            Answer.GRAPH_IT,
+        )
     else:
         where = blocked.blocker.location.label if blocked and blocked.blocker and blocked.blocker.location else ""
         head, answer = f"Blocked as written{f' at {where}' if where else ''}; with", Answer.BLOCKED
@@ -258,7 +265,11 @@ def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | 
 
 
 def _failed(attempt: Attempt, before: Verdict) -> Verdict:
-    answers = {Outcome.DIFFERS: Answer.BLOCKED, Outcome.NOT_FASTER: Answer.NOT_WORTH_IT, Outcome.BLOCKED: Answer.BLOCKED}
+    answers = {
+        Outcome.DIFFERS: Answer.BLOCKED,
+        Outcome.NOT_FASTER: Answer.NOT_WORTH_IT,
+        Outcome.BLOCKED: Answer.BLOCKED,
+    }
     words = {
         Outcome.DIFFERS: "Do not graph it as written: the results differ",
         Outcome.NOT_FASTER: "Not worth it",

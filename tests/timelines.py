@@ -23,7 +23,14 @@ def kernel(start: int, end: int, correlation: int | None = None, **other: Any) -
 
 def copy(start: int, end: int, correlation: int, copy_kind: str, memory: str = "pageable") -> Row:
     return kernel(
-        start, end, correlation, kind="memcpy", name=f"Memcpy {copy_kind}", copy_kind=copy_kind, host_memory=memory, bytes=4
+        start,
+        end,
+        correlation,
+        kind="memcpy",
+        name=f"Memcpy {copy_kind}",
+        copy_kind=copy_kind,
+        host_memory=memory,
+        bytes=4,
     )
 
 

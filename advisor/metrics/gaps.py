@@ -137,9 +137,11 @@ def _causes(
     overhead = activity.overhead.within(start, end) >= _OVERLAP_SHARE * length
     # A call that began before the device ran dry and returned after it was waiting for exactly that.
     last_sync = np.searchsorted(activity.sync_starts, start, side="right") - 1
-    drained = (last_sync >= 0) & (activity.sync_ends[np.maximum(last_sync, 0)] >= start) if len(
-        activity.sync_starts
-    ) else np.zeros(len(start), dtype=bool)
+    drained = (
+        (last_sync >= 0) & (activity.sync_ends[np.maximum(last_sync, 0)] >= start)
+        if len(activity.sync_starts)
+        else np.zeros(len(start), dtype=bool)
+    )
     drained &= call_end > start  # queued before the queue ran dry is not drained
     waiting = activity.waiting_for_data.within(start, np.clip(call_end, start, end)) >= _INPUT_SHARE * length
     inside_call = np.clip(call_end, start, end) - np.clip(call_start, start, end)

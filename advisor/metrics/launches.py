@@ -64,7 +64,9 @@ def _issue_ns(calls: pd.DataFrame) -> Ints:
     return issue
 
 
-def launch_stats(timeline: Timeline, table: pd.DataFrame, rank: int, device: int, window: tuple[int, int]) -> LaunchStats:
+def launch_stats(
+    timeline: Timeline, table: pd.DataFrame, rank: int, device: int, window: tuple[int, int]
+) -> LaunchStats:
     """Distributions over the items of one device that start inside the window. `table` is `launch_table(timeline)`."""
     items, calls = timeline.items, timeline.calls
     start, end = window

@@ -55,7 +55,9 @@ def device_summary(
 
 def graphed(timeline: Timeline, items: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which items ran inside a graph replay: by graph id, by an opaque execution, or by their launch: bool (m,)."""
-    inside = (items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")).to_numpy(dtype=bool)
+    inside = (items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")).to_numpy(
+        dtype=bool
+    )
     linked = items["launch_id"].notna().to_numpy()
     row = items["launch_id"].fillna(0).to_numpy(dtype="int64")
     if len(timeline.calls):
@@ -79,7 +81,9 @@ def graph_coverage(timeline: Timeline, items: pd.DataFrame) -> GraphCoverage:
     )
 
 
-def kernel_rows(timeline: Timeline, rank: int, device: int, window: tuple[int, int], limit: int = 40) -> list[KernelRow]:
+def kernel_rows(
+    timeline: Timeline, rank: int, device: int, window: tuple[int, int], limit: int = 40
+) -> list[KernelRow]:
     """Items by name, the most time first."""
     items = timeline.items
     mine = items[(items["rank"] == rank) & (items["device"] == device) & items["start_ns"].between(*window)]
@@ -97,8 +101,12 @@ def kernel_rows(timeline: Timeline, rank: int, device: int, window: tuple[int, i
     rows = by_name.sort_values("total", ascending=False).head(limit).reset_index()
     return [
         KernelRow(
-            name=str(row.name_), kind=str(row.kind), count=int(row.count_), total_ns=int(row.total),
-            median_ns=int(row.median_), graphed_ratio=float(row.graphed),
+            name=str(row.name_),
+            kind=str(row.kind),
+            count=int(row.count_),
+            total_ns=int(row.total),
+            median_ns=int(row.median_),
+            graphed_ratio=float(row.graphed),
         )  # fmt: skip
         for row in rows.rename(columns={"name": "name_", "count": "count_", "median": "median_"}).itertuples()
     ]

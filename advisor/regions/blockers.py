@@ -33,18 +33,26 @@ class _Kind:
     fix: str
 
 
-_ITEM = _Kind("sync-item", "a tensor value is read on the host", "keep the value on the GPU and read it after the replay")
+_ITEM = _Kind(
+    "sync-item", "a tensor value is read on the host", "keep the value on the GPU and read it after the replay"
+)
 _BOOL = _Kind("sync-bool", "a tensor decides a Python branch", "use torch.where, or move the test out of the region")
 _TO_HOST = _Kind("sync-d2h", "a tensor is copied to the host", "copy after the replay, into pinned memory")
 _PAGEABLE = _Kind(
-    "sync-h2d-pageable", "pageable host memory is copied to the GPU", "stage it into a static GPU tensor before the region"
+    "sync-h2d-pageable",
+    "pageable host memory is copied to the GPU",
+    "stage it into a static GPU tensor before the region",
 )
 _EXPLICIT = _Kind("sync-explicit", "an explicit synchronisation", "remove it, or move it out of the region")
-_SCALER = _Kind("scaler-step", "GradScaler.step reads found_inf", "use an optimizer with fused=True, or keep step outside")
+_SCALER = _Kind(
+    "scaler-step", "GradScaler.step reads found_inf", "use an optimizer with fused=True, or keep step outside"
+)
 _NONZERO = _Kind("dyn-nonzero", "an output's size depends on data", "torch.where or a multiplication by the mask")
 _UNIQUE = _Kind("dyn-unique", "unique needs the count on the host", "compute it before the region")
 _REPEAT = _Kind("dyn-repeat-interleave", "repeat_interleave needs its output size", "pass output_size=")
-_INDEX = _Kind("sync-index-list", "indexing with a list or CPU tensor", "build the index on the GPU once, before the region")
+_INDEX = _Kind(
+    "sync-index-list", "indexing with a list or CPU tensor", "build the index on the GPU once, before the region"
+)
 
 # First match wins, from the innermost enclosing op outwards.
 _BY_OP: Final = (
@@ -91,7 +99,9 @@ def _suspects(timeline: Timeline, windows: StepWindows, steps: int) -> list[tupl
     calls = timeline.calls
     blocking = synchronising(calls)
     copies = _host_copies(timeline)
-    candidates = np.flatnonzero((blocking | np.isin(np.arange(len(calls)), list(copies))) & _in_steps(calls, windows, steps))
+    candidates = np.flatnonzero(
+        (blocking | np.isin(np.arange(len(calls)), list(copies))) & _in_steps(calls, windows, steps)
+    )
     rows = candidates[(calls["rank"].to_numpy()[candidates] == windows.rank)]
     rows = rows[np.argsort(calls["start_ns"].to_numpy()[rows], kind="stable")]
     found: list[tuple[int, str]] = []

@@ -63,7 +63,9 @@ class _Naming:
 def find_groups(timeline: Timeline, rank: int, device: int) -> list[Group]:
     """Every named group that launched at least one item on the device, outermost and earliest first."""
     ranges = timeline.ranges
-    named = ranges[(ranges["rank"] == rank) & ranges["kind"].isin(_NAMED_KINDS) & (ranges["end_ns"] > ranges["start_ns"])]
+    named = ranges[
+        (ranges["rank"] == rank) & ranges["kind"].isin(_NAMED_KINDS) & (ranges["end_ns"] > ranges["start_ns"])
+    ]
     optimizers = ranges[(ranges["rank"] == rank) & (ranges["kind"] == "op") & _is_optimizer(ranges)]
     named = pd.concat([named, optimizers]).sort_values("start_ns", kind="stable")
     if len(named) == 0:
@@ -118,9 +120,7 @@ def _naming(name: str, kind: str, counters: set[str]) -> _Naming | None:
     return _Naming(f"range:{name}", name, RegionKind.RANGE, "")
 
 
-def _group(
-    timeline: Timeline, naming: _Naming, range_ids: Ints, item_ids: Ints, owner: Ints, positions: Ints
-) -> Group:
+def _group(timeline: Timeline, naming: _Naming, range_ids: Ints, item_ids: Ints, owner: Ints, positions: Ints) -> Group:
     mine = np.isin(owner, positions)
     occurrence = np.searchsorted(positions, owner[mine])
     items = item_ids[mine]

@@ -62,7 +62,9 @@ def _candidates(groups: list[Group], total: int, wanted: str | None) -> list[tup
 
 def _rank_groups(groups: list[Group], total: int, fits) -> list[Group]:  # type: ignore[no-untyped-def]
     """Groups that repeat and hold most items: outermost first among those within a tenth of the best share."""
-    good = [group for group in groups if fits(group) and group.count >= _MIN_STEPS and _share(group, total) >= _MIN_SHARE]
+    good = [
+        group for group in groups if fits(group) and group.count >= _MIN_STEPS and _share(group, total) >= _MIN_SHARE
+    ]
     best = max((_share(group, total) for group in good), default=0.0)
     return sorted((group for group in good if _share(group, total) >= 0.9 * best), key=lambda group: group.depth)
 
@@ -116,9 +118,7 @@ def device_windows(timeline: Timeline, occurrences: Occurrences, rank: int, devi
     length = occurrences.cpu_end_ns[:-1] - occurrences.cpu_start_ns[:-1]
     follows = (idle_cpu <= _APART * length) & (first[1:] > first[:-1])
     end[:-1] = np.where(follows, first[1:], np.minimum(end[:-1], np.maximum(first[1:], first[:-1] + 1)))
-    return StepWindows(
-        rank, device, first, end, occurrences.cpu_start_ns, occurrences.cpu_end_ns, occurrences.tid
-    )
+    return StepWindows(rank, device, first, end, occurrences.cpu_start_ns, occurrences.cpu_end_ns, occurrences.tid)
 
 
 def _extremes(timeline: Timeline, occurrences: Occurrences) -> tuple[Ints, Ints]:
@@ -128,9 +128,7 @@ def _extremes(timeline: Timeline, occurrences: Occurrences) -> tuple[Ints, Ints]
     return np.minimum.reduceat(start, bounds), np.maximum.reduceat(end, bounds)
 
 
-def _optimizer_spans(
-    timeline: Timeline, groups: list[Group], rank: int, device: int, total: int
-) -> ChosenStep | None:
+def _optimizer_spans(timeline: Timeline, groups: list[Group], rank: int, device: int, total: int) -> ChosenStep | None:
     """Steps from the end of one optimizer step to the end of the next."""
     for group in groups:
         if group.kind != RegionKind.OPTIMIZER or group.count < _MIN_STEPS + 1:
