@@ -107,6 +107,6 @@ def kernel_rows(
             total_ns=int(row.total),
             median_ns=int(row.median_),
             graphed_ratio=float(row.graphed),
-        )  # fmt: skip
+        )
         for row in rows.rename(columns={"name": "name_", "count": "count_", "median": "median_"}).itertuples()
     ]

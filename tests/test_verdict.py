@@ -1,0 +1,132 @@
+"""The six answers, each from the facts that call for it."""
+
+from __future__ import annotations
+
+import pytest
+from facts import US, estimate, facts, region
+
+from advisor.model import (
+    Answer,
+    Attempt,
+    Blocker,
+    Equality,
+    EqualityOutcome,
+    Fix,
+    GraphCoverage,
+    IdleByCause,
+    Measurement,
+    Outcome,
+    QualityNote,
+    Severity,
+    SourceSpan,
+    Timing,
+    Verification,
+)
+from advisor.verdict import decide, with_verification
+
+ITEM = Blocker(
+    id="sync-item", title="a tensor value is read on the host", evidence="cudaStreamSynchronize in aten::item",
+    fix="read it after the replay", location=SourceSpan(file="train.py", first_line=47, last_line=47), count_per_step=1.0,
+)  # fmt: skip
+
+
+def test_probably_names_region_gain_and_interval():
+    verdict = decide(facts())
+    assert verdict.answer == Answer.PROBABLY
+    # 1000 µs before; saved 800 (400 to 810): after 200 µs, between 190 and 600.
+    assert "5.0× faster: 1.00 ms → 200 µs (190 µs to 600 µs), estimated, not verified" in verdict.sentence
+    assert verdict.region_id == "step"
+
+
+def test_not_worth_it_says_what_fills_the_time():
+    made = facts(region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US)), estimates={"step": estimate(saved_us=4)})
+    verdict = decide(made)
+    assert verdict.answer == Answer.NOT_WORTH_IT
+    assert "busy 98.0 %" in verdict.sentence
+    assert "0.4 % of a step" in verdict.sentence
+
+
+def test_blocked_names_the_line_and_what_it_would_gain():
+    verdict = decide(facts(region(sync_count=1.0, d2h_count=1.0), blockers=(ITEM,)))
+    assert verdict.answer == Answer.BLOCKED
+    assert "train.py:47" in verdict.sentence
+    assert "5.0× faster" in verdict.sentence
+    assert verdict.next_step == ITEM.fix
+
+
+def test_a_free_part_that_pays_beats_a_blocked_whole():
+    forward = region(id="range:forward", label="forward", item_count=80.0)
+    made = facts(
+        region(sync_count=1.0), forward,
+        estimates={"step": estimate(), "range:forward": estimate("range:forward", 600)}, blockers=(ITEM,),
+    )  # fmt: skip
+    verdict = decide(made)
+    assert (verdict.answer, verdict.region_id) == (Answer.PROBABLY, "range:forward")
+    assert any("train.py:47" in reason for reason in verdict.reasons)
+
+
+def test_already_graphed():
+    made = facts(
+        device={"graphs": GraphCoverage(launch_count=10, item_count=1000, item_ratio=1.0)},
+        estimates={"step": estimate(saved_us=1)},
+    )
+    assert decide(made).answer == Answer.ALREADY_GRAPHED
+
+
+@pytest.mark.parametrize("claim", ["busy", "idle", "causes", "launches"])
+def test_cannot_tell_when_the_trace_forbids_the_claim(claim):
+    note = QualityNote(
+        id="x", severity=Severity.ERROR, count=1, message="246 launches but not one GPU item", forbids=(claim,)
+    )
+    verdict = decide(facts(quality=(note,), forbidden=frozenset({claim})))
+    assert verdict.answer == Answer.CANNOT_TELL
+    assert "246 launches" in verdict.sentence
+
+
+def test_nothing_repeats_is_cannot_tell_unless_the_gpu_is_busy():
+    assert decide(facts(step=None, estimates={}, device={"graphs": GraphCoverage()})).answer == Answer.CANNOT_TELL
+    busy = facts(region(busy_ns=990 * US, idle=IdleByCause(device_ns=10 * US)), step=None, estimates={})
+    assert decide(busy).answer == Answer.NOT_WORTH_IT
+
+
+def attempt(outcome: Outcome, speedup: float = 7.1, **other) -> Attempt:
+    timing = Timing(
+        eager=Measurement(samples_ns=(8_760_000,) * 3), graph=Measurement(samples_ns=(1_240_000,) * 3), speedup_ratio=speedup
+    )
+    equality = Equality(outcome=EqualityOutcome.BITWISE, step_count=105)
+    return Attempt(
+        id=other.pop("id", "a"), region_label="train.py:12-17", outcome=outcome, message="m", timing=timing,
+        equality=equality, **other,
+    )  # fmt: skip
+
+
+def after(*attempts: Attempt):
+    return with_verification(decide(facts()), Verification(attempts=attempts))
+
+
+def test_verified_as_written():
+    verdict = after(attempt(Outcome.VERIFIED))
+    assert verdict.answer == Answer.GRAPH_IT
+    assert verdict.sentence == (
+        "One graph over train.py:12-17 makes a step 7.1× faster, 8.76 ms → 1.24 ms, results bit-identical over 105 steps."
+    )
+
+
+def test_verified_only_with_a_fix_stays_blocked_as_written():
+    fixed = attempt(Outcome.VERIFIED, fixes=(Fix(id="capturable", title="capturable=True"),), id="b")
+    verdict = after(attempt(Outcome.BLOCKED, blocker=ITEM), fixed)
+    assert verdict.answer == Answer.BLOCKED
+    assert verdict.sentence.startswith("Blocked as written at train.py:47; with capturable=True one graph over")
+    assert verdict.attempt_id == "b"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [(Outcome.DIFFERS, Answer.BLOCKED), (Outcome.NOT_FASTER, Answer.NOT_WORTH_IT), (Outcome.BLOCKED, Answer.BLOCKED)],
+)
+def test_failed_attempts_overrule_the_estimate(outcome, answer):
+    assert after(attempt(outcome)).answer == answer
+
+
+def test_a_crash_alone_changes_nothing():
+    assert after(attempt(Outcome.CRASHED)) == decide(facts())
