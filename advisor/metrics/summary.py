@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from advisor.calls import GRAPH
@@ -53,16 +54,20 @@ def device_summary(
     )
 
 
-def graphed(timeline: Timeline, items: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which items ran inside a graph replay: by graph id, by an opaque execution, or by their launch: bool (m,)."""
-    inside = (items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")).to_numpy(
-        dtype=bool
-    )
+def graphed(timeline: Timeline, items: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which items ran inside a graph replay: bool (m,).
+
+    By graph id, as an opaque execution, by their launch, or, for replays launched before the recording, by a correlation
+    that several items share: only the items of one graph launch do.
+    """
+    inside = (items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")).to_numpy(dtype=bool)
     linked = items["launch_id"].notna().to_numpy()
+    shared = items["correlation"].notna() & items.duplicated(["rank", "pid", "correlation"], keep=False)
+    inside = inside | (~linked & shared.to_numpy(dtype=bool))
+    if not len(timeline.calls):
+        return inside
     row = items["launch_id"].fillna(0).to_numpy(dtype="int64")
-    if len(timeline.calls):
-        inside |= linked & (timeline.calls["kind"] == GRAPH).to_numpy()[row]
-    return inside
+    return inside | (linked & (timeline.calls["kind"] == GRAPH).to_numpy()[row])
 
 
 def graph_coverage(timeline: Timeline, items: pd.DataFrame) -> GraphCoverage:
