@@ -142,8 +142,8 @@ def _truncated(timeline: Timeline) -> QualityNote | None:
         count=after,
         ratio=ratio,
         message=f"the GPU timeline ends before the last {after:,} launches ({format_ratio(ratio)}): the profiler ran out of "
-        "buffers; record fewer steps",
-        forbids=("estimate",),
+        "buffers, or these launches were captured into a graph and not run; record fewer steps, after any capture",
+        forbids=EVERYTHING if ratio > UNUSABLE_ORPHAN_RATIO else ("estimate",),
     )
 
 

@@ -25,7 +25,7 @@ from advisor.model import (
 from advisor.verdict import decide, with_verification
 
 ITEM = Blocker(
-    id="sync-item", title="a tensor value is read on the host", evidence="cudaStreamSynchronize in aten::item",
+    id="sync-item", title="a tensor value read on the host", evidence="cudaStreamSynchronize in aten::item",
     fix="read it after the replay", location=SourceSpan(file="train.py", first_line=47, last_line=47), count_per_step=1.0,
 )  # fmt: skip
 

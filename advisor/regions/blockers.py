@@ -34,24 +34,24 @@ class _Kind:
 
 
 _ITEM = _Kind(
-    "sync-item", "a tensor value is read on the host", "keep the value on the GPU and read it after the replay"
+    "sync-item", "a tensor value read on the host", "keep the value on the GPU and read it after the replay"
 )
-_BOOL = _Kind("sync-bool", "a tensor decides a Python branch", "use torch.where, or move the test out of the region")
-_TO_HOST = _Kind("sync-d2h", "a tensor is copied to the host", "copy after the replay, into pinned memory")
+_BOOL = _Kind("sync-bool", "a Python branch on a tensor", "use torch.where, or move the test out of the region")
+_TO_HOST = _Kind("sync-d2h", "a copy of a tensor to the host", "copy after the replay, into pinned memory")
 _PAGEABLE = _Kind(
     "sync-h2d-pageable",
-    "pageable host memory is copied to the GPU",
+    "a copy from pageable host memory",
     "stage it into a static GPU tensor before the region",
 )
 _EXPLICIT = _Kind("sync-explicit", "an explicit synchronisation", "remove it, or move it out of the region")
 _SCALER = _Kind(
-    "scaler-step", "GradScaler.step reads found_inf", "use an optimizer with fused=True, or keep step outside"
+    "scaler-step", "GradScaler.step reading found_inf", "use an optimizer with fused=True, or keep step outside"
 )
-_NONZERO = _Kind("dyn-nonzero", "an output's size depends on data", "torch.where or a multiplication by the mask")
-_UNIQUE = _Kind("dyn-unique", "unique needs the count on the host", "compute it before the region")
-_REPEAT = _Kind("dyn-repeat-interleave", "repeat_interleave needs its output size", "pass output_size=")
+_NONZERO = _Kind("dyn-nonzero", "an output whose size depends on data", "torch.where or a multiplication by the mask")
+_UNIQUE = _Kind("dyn-unique", "a count that unique needs on the host", "compute it before the region")
+_REPEAT = _Kind("dyn-repeat-interleave", "repeat_interleave without output_size", "pass output_size=")
 _INDEX = _Kind(
-    "sync-index-list", "indexing with a list or CPU tensor", "build the index on the GPU once, before the region"
+    "sync-index-list", "an index given as a list or CPU tensor", "build the index on the GPU once, before the region"
 )
 
 # First match wins, from the innermost enclosing op outwards.

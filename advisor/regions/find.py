@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from advisor.model import Measurement, NumberKind, RegionKind, Step
 from advisor.regions.figures import Columns, Identity, columns, measure
@@ -13,6 +14,8 @@ from advisor.regions.groups import Group, find_groups
 from advisor.regions.rows import FoundRegion, Occurrences, StepWindows
 from advisor.regions.steps import ChosenStep, choose_step
 from advisor.timeline import Timeline
+
+Ints = npt.NDArray[np.int64]
 
 _MIN_SHARE: Final = 0.01  # of the step; smaller regions are noise in a report
 _MAX_REGIONS: Final = 80
@@ -34,12 +37,13 @@ def find(timeline: Timeline, rank: int, device: int, *, step_label: str | None =
     shared = columns(timeline, rank, device)
     windows = chosen.windows if chosen else None
     found = [_step_region(chosen, shared)] if chosen else []
-    step_group = chosen.group if chosen else None
+    step_key = chosen.group.key if chosen and chosen.group else ""
+    parents = timeline.ranges["parent_id"].fillna(-1).to_numpy(dtype="int64")
+    owners = {int(row): "step" if group.key == step_key else group.key for group in groups for row in group.range_ids}
     for group in groups:
-        if step_group is None or group.key != step_group.key:
-            region = _group_region(timeline, group, shared, windows, groups)
-            if region is not None:
-                found.append(region)
+        if group.key != step_key:
+            parent = _parent(parents, group, owners)
+            found.append(_group_region(timeline, group, shared, windows, parent))
     return Found(_step_value(chosen) if chosen else None, windows, _worth_showing(found, windows))
 
 
@@ -68,8 +72,8 @@ def _step_value(chosen: ChosenStep) -> Step:
 
 
 def _group_region(
-    timeline: Timeline, group: Group, shared: Columns, windows: StepWindows | None, groups: list[Group]
-) -> FoundRegion | None:
+    timeline: Timeline, group: Group, shared: Columns, windows: StepWindows | None, parent: str | None
+) -> FoundRegion:
     rows = timeline.ranges.loc[group.range_ids]
     start, end, tid = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), rows["tid"].to_numpy()
     full = np.unique(group.occurrence)
@@ -82,7 +86,6 @@ def _group_region(
         end[full],
         tid[full],
     )
-    parent = _parent(timeline, group, groups)
     identity = Identity(group.key, group.label, group.kind, _how(group), group.location, parent)
     return FoundRegion(measure(identity, occurrences, shared, windows), occurrences)
 
@@ -95,7 +98,7 @@ def _how(group: Group) -> str:
     )
 
 
-def _step_index(start: np.ndarray, windows: StepWindows | None) -> np.ndarray:  # type: ignore[type-arg]
+def _step_index(start: Ints, windows: StepWindows | None) -> Ints:
     """The step whose CPU range holds each start, else -1."""
     if windows is None or not windows.count:
         return np.full(len(start), -1, dtype=np.int64)
@@ -106,15 +109,14 @@ def _step_index(start: np.ndarray, windows: StepWindows | None) -> np.ndarray:  
     return np.where(inside, order[np.maximum(at, 0)], -1).astype(np.int64)
 
 
-def _parent(timeline: Timeline, group: Group, groups: list[Group]) -> str | None:
-    """The group of the nearest enclosing named range of this group's first occurrence."""
-    owner = {int(row): other.key for other in groups for row in other.range_ids[:1_000]}
-    at = timeline.ranges["parent_id"].get(int(group.range_ids[min(len(group.range_ids) - 1, 1)]))
-    while at is not None and not np.isnan(float(at) if at is not None and at == at else np.nan):
-        key = owner.get(int(at))
+def _parent(parents: Ints, group: Group, owners: dict[int, str]) -> str | None:
+    """The group of the nearest enclosing named range of this group's second occurrence (the first may be cut off)."""
+    at = int(parents[group.range_ids[min(len(group.range_ids) - 1, 1)]])
+    while at >= 0:
+        key = owners.get(at)
         if key is not None and key != group.key:
             return key
-        at = timeline.ranges["parent_id"].get(int(at))
+        at = int(parents[at])
     return None
 
 
