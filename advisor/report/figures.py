@@ -1,0 +1,172 @@
+"""The figures all renderers show, as values: what a step is made of now and with a graph, and on which clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from advisor.model import Cause, IdleByCause, Layers, Measurement, NumberKind
+from advisor.report.content import RunContent
+
+CAUSE_WORDS: dict[Cause, str] = {
+    Cause.LAUNCH: "the CPU was late to launch",
+    Cause.SYNC: "after a synchronisation",
+    Cause.INPUT: "waiting for input",
+    Cause.DEVICE: "queued in time, yet not started",
+    Cause.PROFILER: "the profiler itself",
+    Cause.UNKNOWN: "no launch recorded",
+}
+# The order of every bar and table: what a graph can remove first.
+CAUSE_ORDER = (Cause.LAUNCH, Cause.SYNC, Cause.INPUT, Cause.DEVICE, Cause.PROFILER, Cause.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a bar: `id` is "busy", a cause, or "rest"."""
+
+    id: str
+    label: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A step as stacked parts that sum to `total_ns`. `kind` is that of the total, `parts_kind` that of the pieces."""
+
+    label: str
+    total_ns: int
+    kind: NumberKind
+    parts_kind: NumberKind
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """The step (or, without one, the recording) on the best clock there is.
+
+    `scale` is what idle time of the trace was multiplied by to fit the unprofiled clock; 1.0 without a clock pass.
+    """
+
+    label: str
+    total_ns: int
+    kind: NumberKind
+    parts_kind: NumberKind
+    traced_ns: int
+    traced_count: int
+    clocked_count: int
+    busy_ns: int
+    idle: IdleByCause
+    layers: Layers
+    scale: float
+
+    @property
+    def busy_ratio(self) -> float:
+        return self.busy_ns / self.total_ns if self.total_ns else 0.0
+
+
+def median_ns(measurement: Measurement) -> int:
+    """Median of the raw samples; 0 when there are none."""
+    return round(median(measurement.samples_ns)) if measurement.samples_ns else 0
+
+
+def step_figures(content: RunContent) -> StepFigures | None:
+    """The step's figures, idle time deflated to the unprofiled clock when there is one. None without a GPU item.
+
+    The GPU's own time is not inflated by a profiler, so busy stays and only idle time is scaled; what the profiler itself
+    caused is dropped. scale = (clocked - busy) / (traced idle - profiler); the shares of the other causes are the trace's.
+    """
+    step, region = content.analysis.step, content.step_region
+    if step is None or region is None or not region.extent_ns:
+        return _window_figures(content)
+    traced = region.extent_ns
+    clock = _clock(content)
+    clocked = median_ns(clock) if clock else 0
+    scale, kind, parts_kind, idle = 1.0, NumberKind.PROFILED, NumberKind.PROFILED, region.idle
+    own = region.idle.total_ns - region.idle.profiler_ns
+    if clocked > region.busy_ns and own > 0:
+        scale = (clocked - region.busy_ns) / own
+        kind, parts_kind = NumberKind.MEASURED, NumberKind.CALIBRATED
+        idle = _scaled_idle(msgspec.structs.replace(idle, profiler_ns=0), scale)
+    return StepFigures(
+        label=step.label,
+        total_ns=region.busy_ns + idle.total_ns,
+        kind=kind,
+        parts_kind=parts_kind,
+        traced_ns=traced,
+        traced_count=len(step.traced.samples_ns),
+        clocked_count=len(clock.samples_ns) if clock and kind == NumberKind.MEASURED else 0,
+        busy_ns=region.busy_ns,
+        idle=idle,
+        layers=_scaled_layers(region.layers, scale),
+        scale=scale,
+    )
+
+
+def _clock(content: RunContent) -> Measurement | None:
+    """Unprofiled step times: the eager side of the attempt the verdict rests on, else the clock pass.
+
+    The verdict's sentence quotes that attempt, so the bar beside it has to show the same number.
+    """
+    attempt = content.headline_attempt
+    if attempt is not None and attempt.timing is not None and attempt.timing.eager.samples_ns:
+        return attempt.timing.eager
+    return content.analysis.step.clocked if content.analysis.step else None
+
+
+def _window_figures(content: RunContent) -> StepFigures | None:
+    device = content.device
+    if device is None:
+        return None
+    total = device.end_ns - device.start_ns
+    return StepFigures(
+        label="the recording",
+        total_ns=total,
+        kind=NumberKind.PROFILED,
+        parts_kind=NumberKind.PROFILED,
+        traced_ns=total,
+        traced_count=1,
+        clocked_count=0,
+        busy_ns=device.busy_ns,
+        idle=device.idle,
+        layers=device.layers,
+        scale=1.0,
+    )
+
+
+def _scaled_idle(idle: IdleByCause, scale: float) -> IdleByCause:
+    return IdleByCause(**{f"{cause}_ns": round(ns * scale) for cause, ns in idle.by_cause().items()})
+
+
+def _scaled_layers(layers: Layers, scale: float) -> Layers:
+    return Layers(**{f"{layer}_ns": round(ns * scale) for layer, ns in layers.by_layer().items()})
+
+
+def bar_now(figures: StepFigures) -> Bar:
+    """The step as it is: busy, then idle by cause."""
+    idle = figures.idle.by_cause()
+    parts = [Part("busy", "GPU busy", figures.busy_ns)]
+    parts += [Part(cause.value, CAUSE_WORDS[cause], idle[cause]) for cause in CAUSE_ORDER if idle[cause]]
+    return Bar("now", figures.total_ns, figures.kind, figures.parts_kind, tuple(parts))
+
+
+def bar_graphed(content: RunContent, figures: StepFigures) -> Bar | None:
+    """The step with the graph of the headline: measured when an attempt carries it, else estimated. None without either.
+
+    Inside it only the GPU's busy time is known; the remainder is shown as one piece.
+    """
+    attempt, estimate = content.headline_attempt, content.headline_estimate
+    if attempt is not None and attempt.timing is not None and attempt.timing.graph.samples_ns:
+        total, kind = median_ns(attempt.timing.graph), NumberKind.MEASURED
+    elif estimate is not None and estimate.saved_ns > 0:
+        # On the clock of the bar beside it: an estimate on another clock would compare nothing.
+        total, kind = max(figures.total_ns - estimate.saved_ns, 0), estimate.kind
+        if figures.kind == NumberKind.MEASURED and estimate.before_ns:
+            total = round(figures.total_ns * estimate.after_ns / estimate.before_ns)
+    else:
+        return None
+    busy = min(figures.busy_ns, total)
+    rest = Part("rest", "idle or host time that remains", total - busy)
+    parts = (Part("busy", "GPU busy", busy), *((rest,) if rest.ns else ()))
+    return Bar("graphed", total, kind, figures.parts_kind, parts)
