@@ -156,7 +156,13 @@ def build(raw: RawTrace) -> Timeline:
     inner = innermost_at(ranges, parent, calls)
     calls["range_id"] = pd.arrays.IntegerArray(np.maximum(inner, 0), inner < 0)
     return Timeline(
-        ITEMS.build(items), CALLS.build(calls), RANGES.build(ranges), raw.info, raw.notes, raw.coarse_ns, raw.device_names
+        ITEMS.build(items),
+        CALLS.build(calls),
+        RANGES.build(ranges),
+        raw.info,
+        raw.notes,
+        raw.coarse_ns,
+        raw.device_names,
     )
 
 
@@ -198,7 +204,10 @@ def _launch_rows(items: pd.DataFrame, calls: pd.DataFrame) -> Ints:
     source = calls[calls["correlation"].notna()]
     by_process = (items["pid"] != 0).to_numpy()
     wanted = items["correlation"].notna().to_numpy()
-    for keys, mask in ((["rank", "correlation"], wanted & ~by_process), (["rank", "pid", "correlation"], wanted & by_process)):
+    for keys, mask in (
+        (["rank", "correlation"], wanted & ~by_process),
+        (["rank", "pid", "correlation"], wanted & by_process),
+    ):
         if mask.any() and len(source):
             unique = source.drop_duplicates(keys, keep="first")
             index = pd.MultiIndex.from_frame(unique[keys].astype("int64"))

@@ -33,9 +33,7 @@ class _Kind:
     fix: str
 
 
-_ITEM = _Kind(
-    "sync-item", "a tensor value read on the host", "keep the value on the GPU and read it after the replay"
-)
+_ITEM = _Kind("sync-item", "a tensor value read on the host", "keep the value on the GPU and read it after the replay")
 _BOOL = _Kind("sync-bool", "a Python branch on a tensor", "use torch.where, or move the test out of the region")
 _TO_HOST = _Kind("sync-d2h", "a copy of a tensor to the host", "copy after the replay, into pinned memory")
 _PAGEABLE = _Kind(
@@ -104,10 +102,11 @@ def _suspects(timeline: Timeline, windows: StepWindows, steps: int) -> list[tupl
     )
     rows = candidates[(calls["rank"].to_numpy()[candidates] == windows.rank)]
     rows = rows[np.argsort(calls["start_ns"].to_numpy()[rows], kind="stable")]
+    ops = (timeline.ranges["kind"] == "op").to_numpy()
     found: list[tuple[int, str]] = []
     for row in rows.tolist():
         # `.item()` is a copy and then a synchronise of the same op: one finding, not two.
-        if blocking[row] and found and row not in copies and _same_op(calls, found[-1][0], row):
+        if blocking[row] and found and row not in copies and _same_op(calls, ops, found[-1][0], row):
             continue
         found.append((row, copies.get(row, "")))
     return found
@@ -130,9 +129,11 @@ def _in_steps(calls: pd.DataFrame, windows: StepWindows, steps: int) -> npt.NDAr
     return np.asarray((at >= 0) & (start < ends[np.maximum(at, 0)]))
 
 
-def _same_op(calls: pd.DataFrame, one: int, other: int) -> bool:
+def _same_op(calls: pd.DataFrame, ops: npt.NDArray[np.bool_], one: int, other: int) -> bool:
     first, second = calls["range_id"].iat[one], calls["range_id"].iat[other]
-    return not pd.isna(first) and not pd.isna(second) and int(first) == int(second)
+    if pd.isna(first) or pd.isna(second):
+        return False
+    return int(first) == int(second) and bool(ops[int(first)])
 
 
 class _Walker:

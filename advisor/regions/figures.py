@@ -225,8 +225,10 @@ def _per_step(found: Occurrences, windows: StepWindows | None) -> float:
 
 
 def _share(found: Occurrences, windows: StepWindows | None, extent: Ints) -> float:
+    """Extent inside the steps over the steps' time. The last step's window is cut short, so it is left out when it can be."""
     if windows is None or not windows.count:
         return 0.0
-    total = int((windows.end_ns - windows.start_ns).sum())
-    inside = int(extent[found.step_index >= 0].sum())
+    last = windows.count - 1 if windows.count > 3 else windows.count
+    total = int((windows.end_ns - windows.start_ns)[:last].sum())
+    inside = int(extent[(found.step_index >= 0) & (found.step_index < last)].sum())
     return min(1.0, inside / total) if total else 0.0

@@ -62,9 +62,7 @@ def _best_lag(codes: Ints) -> int | None:
 
 def _bounds(names: Ints, gap_before_ns: Ints, length: int) -> Ints:
     """Cut positions: the item after the longest mean gap starts a repetition; later cuts follow that item's surroundings."""
-    whole = len(names) // length * length
-    mean_gap = gap_before_ns[:whole].reshape(-1, length)[1:].mean(axis=0)
-    offset = int(np.argmax(mean_gap)) if mean_gap.max() > 0 else 0
+    offset = _first_of_repetition(names, gap_before_ns, length)
     # A repetition that is a few items longer or shorter must not shift all later cuts: look for the same names nearby.
     pattern = names[offset : offset + MIN_PERIOD]
     slack = max(1, length // 10)
@@ -80,3 +78,16 @@ def _nearest(names: Ints, pattern: Ints, expected: int, slack: int) -> int:
         if np.array_equal(names[at : at + len(pattern)], pattern):
             return at
     return expected
+
+
+def _first_of_repetition(names: Ints, gap_before_ns: Ints, length: int) -> int:
+    """Where the first repetition begins: at the name that comes once a repetition and after the longest mean gap."""
+    repeats = len(names) / length
+    counts = np.bincount(names)
+    once = np.flatnonzero(np.abs(counts - repeats) <= 0.2 * repeats)
+    if len(once):
+        mean_gap = np.bincount(names, gap_before_ns)[once] / counts[once]
+        return int(np.flatnonzero(names == once[np.argmax(mean_gap)])[0])
+    # Every name comes several times a repetition (a stack of equal layers): take the position with the longest mean gap.
+    whole = len(names) // length * length
+    return int(np.argmax(gap_before_ns[:whole].reshape(-1, length)[1:].mean(axis=0)))
