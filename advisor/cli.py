@@ -60,6 +60,14 @@ def analyze(
     raise typer.Exit(command.run(options))
 
 
+@app.command()
+def lines(run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile`.")]) -> None:
+    """The hot loop line by line: launches, GPU busy and idle time by cause, synchronisations, share of the step."""
+    from advisor.commands import lines as command
+
+    raise typer.Exit(command.run(run))
+
+
 def main() -> None:
     """Entry point. The only place where an AdvisorError becomes a line and an exit code."""
     try:

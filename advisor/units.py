@@ -8,12 +8,12 @@ _BYTE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 def format_number(value: float) -> str:
     """`value` with three significant digits and no exponent: 0.324, 3.19, 31.9, 319, 3188."""
-    size = abs(value)
-    if size >= 100:
+    size = abs(value)  # compared to where rounding adds a digit: 99.96 prints as 100, not as 100.0
+    if size >= 99.95:
         return f"{value:,.0f}"
-    if size >= 10:
+    if size >= 9.995:
         return f"{value:.1f}"
-    if size >= 1:
+    if size >= 0.9995:
         return f"{value:.2f}"
     return f"{value:.3f}".rstrip("0").rstrip(".") if size else "0"
 
