@@ -19,7 +19,9 @@ from advisor.model import (
     Calibration,
     Clock,
     DeviceSummary,
+    Estimate,
     NumberKind,
+    QualityNote,
     Series,
     Step,
     TimelineCut,
@@ -116,7 +118,7 @@ def _clocked(step: Step | None, clock: Clock | None) -> Step | None:
     return msgspec.structs.replace(step, clocked=clock.host_step, inflation_ratio=traced / clocked if clocked else None)
 
 
-def _estimates(timeline: Timeline, found: Found, evidence: Evidence) -> tuple:  # type: ignore[type-arg]
+def _estimates(timeline: Timeline, found: Found, evidence: Evidence) -> tuple[Estimate, ...]:
     if found.step is None or found.windows is None:
         return ()
     return estimate_regions(timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock)
@@ -163,7 +165,7 @@ def _series(timeline: Timeline, found: Found, focus: DeviceSummary) -> tuple[Ser
     return (scatter, queue)
 
 
-def _nothing_to_judge(timeline: Timeline, notes: tuple) -> Analysis:  # type: ignore[type-arg]
+def _nothing_to_judge(timeline: Timeline, notes: tuple[QualityNote, ...]) -> Analysis:
     reason = next((note.message for note in notes if note.forbids), "the file holds no GPU items")
     return Analysis(
         tool_version=__version__,

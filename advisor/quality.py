@@ -95,7 +95,8 @@ def _orphans(timeline: Timeline) -> pd.Series:
     pairs = [(begin, ends[ends > begin].min(initial=np.iinfo(np.int64).max)) for begin in begins]
     captured = union([begin for begin, _ in pairs], [end for _, end in pairs])
     start = calls["start_ns"].to_numpy()
-    return orphan & (captured.within(start, start + 1) == 0)
+    outside = pd.Series(captured.within(start, start + 1) == 0, index=calls.index)
+    return orphan & outside
 
 
 def _launches_without_items(timeline: Timeline) -> QualityNote | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 CATEGORY: Final = "category"
@@ -57,6 +58,22 @@ class Schema:
         if column in self.linked:
             return np.zeros(length, dtype=dtype)
         raise KeyError(f"{self.name}: column {column!r} is missing")
+
+
+def rows_by(frame: pd.DataFrame, keys: list[str]) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
+    """Positions of the rows of each combination of integer key columns, sorted by key; int64 arrays, ascending."""
+    if len(frame) == 0:
+        return {}
+    columns = [frame[key].to_numpy(dtype="int64") for key in keys]
+    order = np.lexsort(columns[::-1])
+    changes = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    parts = np.split(order, np.flatnonzero(changes) + 1)
+    return {tuple(int(column[part[0]]) for column in columns): part for part in parts}
+
+
+def optional_ids(column: pd.Series) -> npt.NDArray[np.int64]:
+    """A nullable id column as int64 with -1 for <NA>, for code that walks links in numpy."""
+    return column.to_numpy(dtype="int64", na_value=-1)
 
 
 def _length(data: Mapping[str, Any] | pd.DataFrame) -> int:

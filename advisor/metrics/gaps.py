@@ -17,7 +17,7 @@ import pandas as pd
 from advisor import calls as api
 from advisor.intervals import Coverage, Ints, intersection, union
 from advisor.model import Cause, IdleByCause, Layer, Layers
-from advisor.tables import GAPS
+from advisor.tables import GAPS, rows_by
 from advisor.timeline import Timeline
 
 LONG_GAP_NS: Final = 1_000_000  # launch gaps are 2-50 µs; a longer one is host work, data or a wait
@@ -70,10 +70,10 @@ def gaps(timeline: Timeline) -> pd.DataFrame:
     """All gaps of all devices between each device's first and last item: a `tables.GAPS` frame, sorted by device, start."""
     frames = []
     activities: dict[int, _Activity] = {}
-    for (rank, device), rows in timeline.items.groupby(["rank", "device"], sort=True).indices.items():
+    for (rank, device), rows in rows_by(timeline.items, ["rank", "device"]).items():
         if rank not in activities:
             activities[rank] = _activity(timeline, rank)
-        frames.append(_device_gaps(timeline, activities[rank], int(rank), int(device), rows))
+        frames.append(_device_gaps(timeline, activities[rank], (rank, device), rows))
     return pd.concat(frames, ignore_index=True) if frames else GAPS.empty()
 
 
@@ -93,7 +93,7 @@ def device_idle(timeline: Timeline, rank: int, device: int) -> DeviceIdle:
     return DeviceIdle(rank, device, int(busy.starts[0]), int(busy.ends[-1]), busy, causes, layers)
 
 
-def _device_gaps(timeline: Timeline, activity: _Activity, rank: int, device: int, rows: Ints) -> pd.DataFrame:
+def _device_gaps(timeline: Timeline, activity: _Activity, where: tuple[int, int], rows: Ints) -> pd.DataFrame:
     items = timeline.items
     start, end = items["start_ns"].to_numpy()[rows], items["end_ns"].to_numpy()[rows]
     order = np.lexsort((end, start))
@@ -110,8 +110,8 @@ def _device_gaps(timeline: Timeline, activity: _Activity, rank: int, device: int
     layer = _layer_times(activity, gap_start, returned, gap_end, late)
     return GAPS.build(
         {
-            "rank": np.full(len(ender), rank),
-            "device": np.full(len(ender), device),
+            "rank": np.full(len(ender), where[0]),
+            "device": np.full(len(ender), where[1]),
             "start_ns": gap_start,
             "end_ns": gap_end,
             "cause": pd.Categorical(cause, categories=[kind.value for kind in Cause]),
@@ -240,6 +240,6 @@ def _on_threads(frame: pd.DataFrame, threads: set[tuple[int, int]]) -> Bools:
 
 def synchronising(calls: pd.DataFrame) -> Bools:
     """Calls that return only when the device is done: synchronise calls and copies without `Async` in the name."""
-    names = calls["api"].cat.categories if len(calls) else []
+    names = [str(name) for name in calls["api"].cat.categories]
     blocking = [name for name in names if api.call_kind(name) == api.SYNC or api.is_blocking_copy(name)]
     return calls["api"].isin(blocking).to_numpy()

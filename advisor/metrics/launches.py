@@ -10,6 +10,7 @@ from advisor.compare import distribution
 from advisor.intervals import Ints, union
 from advisor.metrics.gaps import synchronising
 from advisor.model import LaunchStats
+from advisor.tables import rows_by
 from advisor.timeline import Timeline
 
 
@@ -55,7 +56,7 @@ def _issue_ns(calls: pd.DataFrame) -> Ints:
     issue = np.zeros(len(calls), dtype=np.int64)
     end, start = calls["end_ns"].to_numpy(), calls["start_ns"].to_numpy()
     submits, blocking = calls["item_count"].to_numpy() > 0, synchronising(calls)
-    for rows in calls.groupby(["rank", "pid"], sort=False).indices.values():
+    for rows in rows_by(calls, ["rank", "pid"]).values():
         blocked = union(start[rows[blocking[rows]]], end[rows[blocking[rows]]])
         launches = rows[submits[rows]]
         launches = launches[np.argsort(end[launches], kind="stable")]

@@ -60,14 +60,15 @@ def graphed(timeline: Timeline, items: pd.DataFrame) -> npt.NDArray[np.bool_]:
     By graph id, as an opaque execution, by their launch, or, for replays launched before the recording, by a correlation
     that several items share: only the items of one graph launch do.
     """
-    inside = (items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")).to_numpy(dtype=bool)
+    known = items["graph_id"].notna() | items["graph_node_id"].notna() | (items["kind"] == "graph")
+    inside = np.array(known, dtype=bool)  # a copy: pandas hands out read-only views
     linked = items["launch_id"].notna().to_numpy()
     shared = items["correlation"].notna() & items.duplicated(["rank", "pid", "correlation"], keep=False)
-    inside = inside | (~linked & shared.to_numpy(dtype=bool))
-    if not len(timeline.calls):
-        return inside
-    row = items["launch_id"].fillna(0).to_numpy(dtype="int64")
-    return inside | (linked & (timeline.calls["kind"] == GRAPH).to_numpy()[row])
+    inside |= ~linked & shared.to_numpy(dtype=bool)
+    if len(timeline.calls):
+        replays = (timeline.calls["kind"] == GRAPH).to_numpy(dtype=bool)
+        inside |= linked & replays[items["launch_id"].fillna(0).to_numpy(dtype="int64")]
+    return inside
 
 
 def graph_coverage(timeline: Timeline, items: pd.DataFrame) -> GraphCoverage:
@@ -104,14 +105,8 @@ def kernel_rows(
         count=("ns", "size"), total=("ns", "sum"), median=("ns", "median"), graphed=("graphed", "mean")
     )
     rows = by_name.sort_values("total", ascending=False).head(limit).reset_index()
+    columns = [rows[column].tolist() for column in ("name", "kind", "count", "total", "median", "graphed")]
     return [
-        KernelRow(
-            name=str(row.name_),
-            kind=str(row.kind),
-            count=int(row.count_),
-            total_ns=int(row.total),
-            median_ns=int(row.median_),
-            graphed_ratio=float(row.graphed),
-        )
-        for row in rows.rename(columns={"name": "name_", "count": "count_", "median": "median_"}).itertuples()
+        KernelRow(name=name, kind=kind, count=count, total_ns=total, median_ns=int(median), graphed_ratio=share)
+        for name, kind, count, total, median, share in zip(*columns, strict=True)
     ]

@@ -19,6 +19,7 @@ from advisor.marks import decode, parse_span
 from advisor.metrics.gaps import synchronising
 from advisor.model import Blocker, SourceSpan
 from advisor.regions.rows import StepWindows
+from advisor.tables import optional_ids, rows_by
 from advisor.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -102,11 +103,12 @@ def _suspects(timeline: Timeline, windows: StepWindows, steps: int) -> list[tupl
     )
     rows = candidates[(calls["rank"].to_numpy()[candidates] == windows.rank)]
     rows = rows[np.argsort(calls["start_ns"].to_numpy()[rows], kind="stable")]
-    ops = (timeline.ranges["kind"] == "op").to_numpy()
+    ops = (timeline.ranges["kind"] == "op").to_numpy(dtype=bool)
+    inner = optional_ids(calls["range_id"])
     found: list[tuple[int, str]] = []
     for row in rows.tolist():
         # `.item()` is a copy and then a synchronise of the same op: one finding, not two.
-        if blocking[row] and found and row not in copies and _same_op(calls, ops, found[-1][0], row):
+        if blocking[row] and found and row not in copies and _same_op(inner, ops, found[-1][0], row):
             continue
         found.append((row, copies.get(row, "")))
     return found
@@ -129,11 +131,8 @@ def _in_steps(calls: pd.DataFrame, windows: StepWindows, steps: int) -> npt.NDAr
     return np.asarray((at >= 0) & (start < ends[np.maximum(at, 0)]))
 
 
-def _same_op(calls: pd.DataFrame, ops: npt.NDArray[np.bool_], one: int, other: int) -> bool:
-    first, second = calls["range_id"].iat[one], calls["range_id"].iat[other]
-    if pd.isna(first) or pd.isna(second):
-        return False
-    return int(first) == int(second) and bool(ops[int(first)])
+def _same_op(inner: Ints, ops: npt.NDArray[np.bool_], one: int, other: int) -> bool:
+    return bool(inner[one] >= 0 and inner[one] == inner[other] and ops[inner[one]])
 
 
 class _Walker:
@@ -143,30 +142,29 @@ class _Walker:
         ranges = timeline.ranges
         self._names = ranges["name"].astype(str).to_numpy()
         self._kinds = ranges["kind"].astype(str).to_numpy()
-        self._parents = ranges["parent_id"].to_numpy(dtype="float64", na_value=np.nan)
-        self._calls = timeline.calls
-        self._home = {
-            (int(rank), int(pid)): rows
-            for (rank, pid), rows in ranges[ranges["kind"].isin(["mark"])].groupby(["rank", "pid"]).groups.items()
-        }
+        self._parents = optional_ids(ranges["parent_id"])
+        calls = timeline.calls
+        self._apis, self._inner = calls["api"].astype(str).to_numpy(), optional_ids(calls["range_id"])
+        self._processes, self._times = calls[["rank", "pid"]].to_numpy(), calls["start_ns"].to_numpy()
+        marks = ranges[ranges["kind"] == "mark"]
+        self._marks = {key: marks.index.to_numpy()[rows] for key, rows in rows_by(marks, ["rank", "pid"]).items()}
         self._starts, self._ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
 
     def explain(self, row: int, copy: str) -> tuple[_Kind, SourceSpan | None, str]:
         """Kind, user line and evidence of the blocking call in `row`."""
-        api_name = str(self._calls["api"].iat[row])
         enclosing = self._enclosing(row)
         ops = [self._names[at] for at in enclosing if self._kinds[at] == "op"]
         span = self._line(enclosing) or self._statement_at(row)
         kind = self._kind(ops, [self._names[at] for at in enclosing], copy)
         within = f" in {ops[0]}" if ops else ""
-        return kind, span, f"{api_name}{within}"
+        return kind, span, f"{self._apis[row]}{within}"
 
     def _enclosing(self, row: int) -> list[int]:
-        at = self._calls["range_id"].iat[row]
+        at = int(self._inner[row])
         found: list[int] = []
-        while not pd.isna(at):
-            found.append(int(at))
-            at = self._parents[int(at)]
+        while at >= 0:
+            found.append(at)
+            at = int(self._parents[at])
         return found
 
     @staticmethod
@@ -196,11 +194,11 @@ class _Walker:
 
     def _statement_at(self, row: int) -> SourceSpan | None:
         """The innermost statement open on another thread of the process: backward runs on autograd's own thread."""
-        key = (int(self._calls["rank"].iat[row]), int(self._calls["pid"].iat[row]))
-        rows = self._home.get(key)
-        if rows is None:
+        rank, pid = self._processes[row].tolist()
+        index = self._marks.get((rank, pid))
+        if index is None:
             return None
-        at, index = int(self._calls["start_ns"].iat[row]), rows.to_numpy()
+        at = int(self._times[row])
         open_now = index[(self._starts[index] <= at) & (self._ends[index] > at)]
         ordered = open_now[np.argsort(self._starts[open_now], kind="stable")][::-1]
         return self._line(ordered.tolist())

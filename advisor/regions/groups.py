@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,14 +93,15 @@ def _is_optimizer(ranges: pd.DataFrame) -> pd.Series:
 
 def _name_groups(named: pd.DataFrame) -> dict[str, _Naming]:
     """Range name -> its group. Names that differ only in a final number and occur once each are one group."""
-    counts = named.groupby([named["name"].astype(str), named["kind"].astype(str)]).size()
+    names, kinds = named["name"].astype(str).tolist(), named["kind"].astype(str).tolist()
+    counts = Counter(zip(names, kinds, strict=True))
     stems: dict[str, list[int]] = {}
     for (name, _kind), count in counts.items():
         if found := _NUMBERED.match(name):
-            stems.setdefault(found["stem"], []).append(int(count))
+            stems.setdefault(found["stem"], []).append(count)
     # Twice is allowed: profilers re-emit a step's range when a window closes.
     counters = {stem for stem, each in stems.items() if len(each) > 1 and max(each) <= 2}
-    made = {name: _naming(str(name), str(kind), counters) for (name, kind), _count in counts.items()}
+    made = {name: _naming(name, kind, counters) for name, kind in counts}
     return {name: found for name, found in made.items() if found is not None}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +61,7 @@ def _candidates(groups: list[Group], total: int, wanted: str | None) -> list[tup
     return found + [(group, f"user ranges named {group.label}") for group in plain]
 
 
-def _rank_groups(groups: list[Group], total: int, fits) -> list[Group]:  # type: ignore[no-untyped-def]
+def _rank_groups(groups: list[Group], total: int, fits: Callable[[Group], bool]) -> list[Group]:
     """Groups that repeat and hold most items: outermost first among those within a tenth of the best share."""
     good = [
         group for group in groups if fits(group) and group.count >= _MIN_STEPS and _share(group, total) >= _MIN_SHARE
