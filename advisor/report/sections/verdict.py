@@ -1,0 +1,186 @@
+"""The first screen: the answer in one sentence, the step before and after, what to change, how sure, how good the trace is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.model import Answer, NumberKind, Severity
+from advisor.report.content import RunContent
+from advisor.report.evidence import Fact, attempt_facts, estimate_facts
+from advisor.report.figures import Bar, bar_graphed, bar_now, step_figures
+from advisor.report.sections import Body, Section
+from advisor.report.snippet import graph_code
+from advisor.units import format_count, format_ratio, format_speedup
+
+ANSWER_TITLES = {
+    Answer.GRAPH_IT: "Graph it",
+    Answer.PROBABLY: "Graph it, probably",
+    Answer.NOT_WORTH_IT: "Not worth it",
+    Answer.BLOCKED: "Blocked",
+    Answer.ALREADY_GRAPHED: "Already graphed",
+    Answer.CANNOT_TELL: "Cannot tell",
+}
+_CLAIM_WORDS = {
+    "busy": "busy time", "idle": "idle time", "causes": "causes of idle time", "layers": "overhead layers",
+    "launches": "launch statistics", "regions": "regions", "estimate": "estimates", "sub_us": "times below 1 µs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Big:
+    """The one figure of the page. `kind` is its badge."""
+
+    text: str
+    caption: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to paste or apply. `is_diff` colours added and removed lines."""
+
+    title: str
+    code: str = ""
+    is_diff: bool = False
+    note: str = ""
+    place: str = ""
+
+
+def _build(content: RunContent) -> Body:
+    figures = step_figures(content)
+    bars: list[Bar] = []
+    if figures is not None:
+        bars = [bar_now(figures), *(bar for bar in [bar_graphed(content, figures)] if bar is not None)]
+    return Body(
+        {
+            "verdict": content.verdict,
+            "title": ANSWER_TITLES[content.verdict.answer],
+            "badge": badge(content),
+            "big": _big(content),
+            "bars": bars,
+            "scale_ns": max((bar.total_ns for bar in bars), default=1),
+            "changes": _changes(content),
+            "facts": _facts(content),
+            "sure": _sure(content),
+            "quality": content.analysis.quality,
+            "quality_word": _quality_word(content),
+            "claims": _CLAIM_WORDS,
+            "items": sum(device.item_count for device in content.analysis.devices),
+        }
+    )
+
+
+def badge(content: RunContent) -> str:
+    """The kind of the verdict itself: "verified" when an attempt carries it, else that of its number."""
+    return "verified" if content.headline_attempt is not None else content.verdict.kind.value
+
+
+def _big(content: RunContent) -> Big | None:
+    answer, attempt, estimate = content.verdict.answer, content.headline_attempt, content.headline_estimate
+    if attempt is not None and attempt.timing is not None:
+        caption = "faster with the fix" if attempt.fixes else "faster step"
+        return Big(format_speedup(attempt.timing.speedup_ratio), caption, "verified")
+    if answer in (Answer.PROBABLY, Answer.BLOCKED) and estimate is not None and estimate.saved_ns > 0:
+        caption = "faster once unblocked" if answer == Answer.BLOCKED else "faster step"
+        return Big(format_speedup(estimate.speedup_ratio), caption, estimate.kind.value)
+    figures = step_figures(content)
+    if answer == Answer.ALREADY_GRAPHED and content.device is not None:
+        return Big(format_ratio(content.device.graphs.item_ratio), "of the work is in graphs", "profiled")
+    if answer == Answer.NOT_WORTH_IT and figures is not None:
+        return Big(
+            format_ratio(figures.busy_ratio), "GPU busy already" if figures.busy_ratio > 0.5 else "GPU busy", "profiled"
+        )
+    return None
+
+
+# --- what to change --------------------------------------------------------------------------------------------------
+
+
+def _changes(content: RunContent) -> list[Change]:
+    answer, attempt = content.verdict.answer, content.headline_attempt
+    found: list[Change] = []
+    if attempt is not None:
+        found += [Change(fix.title, fix.diff, is_diff=True) if fix.diff else Change(fix.title) for fix in attempt.fixes]
+    if answer in (Answer.GRAPH_IT, Answer.PROBABLY) or (
+        answer == Answer.BLOCKED and attempt is not None and attempt.fixes
+    ):
+        found += _code(content)
+    if answer == Answer.BLOCKED and attempt is None:
+        found += [
+            Change(one.title, note=one.fix, place=one.location.label if one.location else one.library_location)
+            for one in content.analysis.blockers[:3]
+        ]
+    if answer in (Answer.NOT_WORTH_IT, Answer.ALREADY_GRAPHED):
+        found += [
+            Change(one.title, note=one.fix, place=one.location.label if one.location else "")
+            for one in content.analysis.findings
+            if one.fix
+        ][:3]
+    return found
+
+
+def _code(content: RunContent) -> list[Change]:
+    """The graph as code, when the run carries the script's text and the region is a span of a loop in it."""
+    attempt = content.headline_attempt
+    row = next((row for row in content.region_rows if row.region and row.region.id == content.verdict.region_id), None)
+    location = (attempt.location if attempt else None) or (row.region.location if row and row.region else None)
+    if location is None:
+        return []
+    sources = content.manifest.source_files if content.manifest else {}
+    code = graph_code(sources.get(location.file, ""), location)
+    if code is None:
+        return []
+    fixes = [fix.title for fix in attempt.fixes] if attempt else []
+    note = "The hand-written form of what the verification did in place." if attempt else "Not verified yet."
+    if fixes:
+        note += f" Apply {' and '.join(fixes)} as well."
+    return [Change("Capture the lines once, replay them afterwards", code, note=note, place=location.label)]
+
+
+# --- how sure --------------------------------------------------------------------------------------------------------
+
+
+def _sure(content: RunContent) -> str:
+    attempt, answer = content.headline_attempt, content.verdict.answer
+    if attempt is not None and attempt.timing is not None:
+        return "Verified: the region was captured in the unmodified script, replayed, timed and compared with the eager run."
+    if attempt is not None:
+        return "Tried: the verdict rests on a capture in the unmodified script."
+    if answer == Answer.CANNOT_TELL:
+        return "This recording cannot carry the claim, so none is made."
+    if answer == Answer.ALREADY_GRAPHED:
+        return "Counted in the recording; nothing was captured by this tool."
+    return "Estimated from the recording. Nothing was captured yet: `cgadvisor profile script.py` verifies it on a GPU."
+
+
+def _facts(content: RunContent) -> list[Fact]:
+    attempt, estimate = content.headline_attempt, content.headline_estimate
+    if attempt is not None:
+        return attempt_facts(attempt)
+    if estimate is None or content.verdict.answer in (Answer.ALREADY_GRAPHED, Answer.CANNOT_TELL):
+        return _recording_facts(content)
+    return estimate_facts(estimate)
+
+
+def _recording_facts(content: RunContent) -> list[Fact]:
+    device = content.device
+    if device is None:
+        return []
+    facts = [
+        Fact("GPU items", format_count(device.item_count), NumberKind.PROFILED.value),
+        Fact("Launches", format_count(device.launches.launch_count), NumberKind.PROFILED.value),
+    ]
+    if device.graphs.launch_count:
+        facts.append(Fact("Graph replays", f"{format_count(device.graphs.launch_count)}, holding "
+                          f"{format_count(device.graphs.item_count)} items", NumberKind.PROFILED.value))  # fmt: skip
+    return facts
+
+
+def _quality_word(content: RunContent) -> str:
+    severities = {note.severity for note in content.analysis.quality}
+    if Severity.ERROR in severities:
+        return "limits what can be said"
+    return "usable, with remarks" if Severity.WARNING in severities else "good"
+
+
+SECTION = Section("verdict", 10, "Verdict", _build)
