@@ -1,0 +1,196 @@
+"""Two children's fingerprints side by side: is the state the same, and if not, where first and by how much?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from advisor.errors import BundleError
+from advisor.model import Equality, EqualityOutcome
+
+NOISE_FACTOR: Final = 4.0  # a graph may differ from eager by this multiple of what two eager runs differ by
+MAX_NOISE_RATIO: Final = 0.05  # eager runs further apart than this prove nothing about a graph
+_OWN: Final = "kept_"  # names a deferred host read leaves in the loop's frame
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State after one step: per tensor name its hash, 2-norm and sampled values; Python values as text."""
+
+    hashes: dict[str, int]
+    norms: dict[str, float]
+    samples: dict[str, Array]
+    values: dict[str, str]
+
+
+def load(path: Path) -> dict[int, Checkpoint]:
+    """Checkpoints by step. Raises BundleError when the file is missing or broken."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            names = msgspec.json.decode(data["names"].tobytes(), type=list[str])
+            return {int(step): _checkpoint(data, int(step), names) for step in data["steps"]}
+    except (OSError, ValueError, KeyError, msgspec.DecodeError) as error:
+        raise BundleError(f"{path}: the child's state cannot be read: {error}") from error
+
+
+def _checkpoint(data: Any, step: int, names: list[str]) -> Checkpoint:
+    key = f"s{step}"
+    order = [names[index] for index in data[f"{key}_ids"]]
+    return Checkpoint(
+        hashes=dict(zip(order, data[f"{key}_hash"].tolist(), strict=True)),
+        norms=dict(zip(order, data[f"{key}_norm"].tolist(), strict=True)),
+        samples=dict(zip(order, data[f"{key}_sample"], strict=True)),
+        values=msgspec.json.decode(data[f"{key}_values"].tobytes(), type=dict[str, str]),
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one checkpoint differs from another. Sizes: absolute over the samples, relative to the tensor's largest."""
+
+    tensors: dict[str, tuple[float, float]]  # name -> (absolute, relative)
+    missing: tuple[str, ...]  # tensors only one side has
+    values: tuple[str, ...]  # Python values that differ
+
+    @property
+    def absolute(self) -> float:
+        return max((size for size, _ in self.tensors.values()), default=0.0)
+
+    @property
+    def relative(self) -> float:
+        return max((size for _, size in self.tensors.values()), default=0.0)
+
+
+def difference(base: Checkpoint, other: Checkpoint, ignored: frozenset[str] = frozenset()) -> Difference:
+    """`other` against `base`. `ignored` names roots (`out` covers `out[0].x`) whose value nobody reads."""
+    tensors: dict[str, tuple[float, float]] = {}
+    for name, found in base.hashes.items():
+        if name in other.hashes and found != other.hashes[name] and not _ignored(name, ignored):
+            tensors[name] = _size(base, other, name)
+    missing = tuple(
+        name for name in [*base.hashes, *other.hashes] if (name in base.hashes) != (name in other.hashes)
+    )
+    values = tuple(
+        name
+        for name in dict.fromkeys([*base.values, *other.values])
+        if base.values.get(name) != other.values.get(name) and not _ignored(name, ignored)
+    )
+    return Difference(tensors, tuple(name for name in missing if not _ignored(name, ignored)), values)
+
+
+def _ignored(name: str, ignored: frozenset[str]) -> bool:
+    bare = name[4:-1] if name.startswith("len(") else name
+    root = bare.split("[", 1)[0].split(".", 1)[0]
+    return root.startswith(_OWN) or root in ignored
+
+
+def _size(base: Checkpoint, other: Checkpoint, name: str) -> tuple[float, float]:
+    one, two = base.samples[name].astype(np.float64), other.samples[name].astype(np.float64)
+    if not (np.isfinite(one).all() and np.isfinite(two).all()):
+        same = np.array_equal(one, two, equal_nan=True)
+        return (0.0, 0.0) if same else (float("inf"), float("inf"))
+    apart = max(float(np.abs(one - two).max(initial=0.0)), abs(base.norms[name] - other.norms[name]))
+    scale = max(float(np.abs(one).max(initial=0.0)), 1e-30)
+    return apart, apart / scale
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on equality and what it rests on."""
+
+    equality: Equality
+    noisy_values: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def judge(
+    base: dict[int, Checkpoint],
+    again: dict[int, Checkpoint] | None,
+    graph: dict[int, Checkpoint],
+    ignored: frozenset[str] = frozenset(),
+) -> Judged:
+    """Whether the graph child's state is the eager child's: to the bit, or within what two eager runs differ by."""
+    steps = sorted(base.keys() & graph.keys())
+    if not steps:
+        return Judged(Equality(outcome=EqualityOutcome.NOT_CHECKED))
+    noise = _noise(base, again, ignored)
+    worst = 0.0
+    largest = 0.0
+    for step in steps:
+        found = difference(base[step], graph[step], ignored)
+        values = tuple(name for name in found.values if name not in noise.values)
+        worst = max(worst, noise.relative.get(step, 0.0))
+        beyond = _beyond_noise(found, worst, noise.tensors)
+        largest = max(largest, found.absolute)
+        if beyond or values or found.missing:
+            first = (beyond or found.missing or values)[0]
+            return Judged(
+                Equality(
+                    outcome=EqualityOutcome.DIFFERS,
+                    step_count=len(steps),
+                    tensor_count=len(base[step].hashes),
+                    first_step=step,
+                    first_name=first,
+                    max_abs_difference=_finite(found.tensors.get(first, (found.absolute, 0.0))[0]),
+                    noise_max_abs_difference=_finite(noise.absolute),
+                    python_values=values,
+                ),
+                noise.values,
+                found.missing,
+            )
+    bitwise = largest == 0.0 and not any(difference(base[s], graph[s], ignored).tensors for s in steps)
+    outcome = EqualityOutcome.BITWISE if bitwise else EqualityOutcome.WITHIN_NOISE
+    if worst > MAX_NOISE_RATIO:
+        outcome = EqualityOutcome.NOT_CHECKED
+    return Judged(
+        Equality(
+            outcome=outcome,
+            step_count=len(steps),
+            tensor_count=max(len(base[step].hashes) for step in steps),
+            max_abs_difference=_finite(largest),
+            noise_max_abs_difference=_finite(noise.absolute),
+        ),
+        noise.values,
+    )
+
+
+@dataclass(frozen=True)
+class _Noise:
+    relative: dict[int, float]
+    tensors: frozenset[str]
+    values: tuple[str, ...]
+    absolute: float
+
+
+def _noise(
+    base: dict[int, Checkpoint], again: dict[int, Checkpoint] | None, ignored: frozenset[str]
+) -> _Noise:
+    if again is None:
+        return _Noise({}, frozenset(), (), 0.0)
+    relative: dict[int, float] = {}
+    tensors: set[str] = set()
+    values: dict[str, None] = {}
+    absolute = 0.0
+    for step in sorted(base.keys() & again.keys()):
+        found = difference(base[step], again[step], ignored)
+        relative[step] = found.relative
+        tensors |= found.tensors.keys()
+        values.update(dict.fromkeys(found.values))
+        absolute = max(absolute, found.absolute)
+    return _Noise(relative, frozenset(tensors), tuple(values), absolute)
+
+
+def _beyond_noise(found: Difference, worst: float, noisy: frozenset[str]) -> list[str]:
+    """Tensors that differ though they never did between eager runs, or by more than those runs allow."""
+    return [
+        name for name, (_, relative) in found.tensors.items() if name not in noisy or relative > NOISE_FACTOR * worst
+    ]
+
+
+def _finite(value: float) -> float:
+    return value if np.isfinite(value) else float(np.finfo(np.float64).max)

@@ -1,0 +1,49 @@
+"""Reading and setting attributes and items along a path, without ever running a property of the user's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from advisor.workload.flow import Path
+
+MISSING: Final = object()
+
+
+def resolve(path: Path, local: Mapping[str, Any], glob: Mapping[str, Any]) -> Any:
+    """The object at `path` as stored, or MISSING. Does not look inside tensors."""
+    value = local.get(path.root, glob.get(path.root, MISSING))
+    for step in path.steps:
+        if value is MISSING or isinstance(value, torch.Tensor):
+            return MISSING
+        value = get_step(value, step)
+    return value
+
+
+def get_step(owner: Any, step: str) -> Any:
+    """`owner.name` or `owner[key]` as stored, or MISSING."""
+    if step.startswith("["):
+        try:
+            return owner[ast.literal_eval(step[1:-1])] if isinstance(owner, dict | list | tuple) else MISSING
+        except (KeyError, IndexError, TypeError):
+            return MISSING
+    for store in ("__dict__", "_parameters", "_buffers", "_modules"):
+        held = owner.__dict__ if store == "__dict__" and hasattr(owner, "__dict__") else _stored(owner, store)
+        if isinstance(held, Mapping) and step[1:] in held:
+            return held[step[1:]]
+    return MISSING
+
+
+def _stored(owner: Any, store: str) -> Any:
+    return owner.__dict__.get(store) if isinstance(owner, torch.nn.Module) else None
+
+
+def set_step(owner: Any, step: str, value: object) -> None:
+    """The counterpart of `get_step`."""
+    if step.startswith("["):
+        owner[ast.literal_eval(step[1:-1])] = value
+    else:
+        setattr(owner, step[1:], value)

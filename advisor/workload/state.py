@@ -1,0 +1,222 @@
+"""The script's modules and optimizers, in the order they were made, and what a replay must know about them.
+
+`install` puts two thin hooks into torch so that every module and optimizer is known without searching memory; names are
+then the same in every child that runs the same script.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+_HYPER: Final = (bool, int, float)
+
+
+@dataclass
+class Registry:
+    """Weak references to what the script has built. `made_at` gives (file, line) of an optimizer's construction."""
+
+    modules: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)
+    optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+    made_at: dict[int, tuple[str, int]] = field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+    optimizer_fixes: frozenset[str] = frozenset()
+
+    def live_modules(self) -> list[torch.nn.Module]:
+        return [module for module in (ref() for ref in self.modules) if module is not None]
+
+    def live_optimizers(self) -> list[torch.optim.Optimizer]:
+        return [optimizer for optimizer in (ref() for ref in self.optimizers) if optimizer is not None]
+
+    def roots(self) -> list[tuple[str, torch.nn.Module]]:
+        """Modules that are no other module's child, named `Class[n]` in the order of construction."""
+        modules = self.live_modules()
+        children = {id(child) for module in modules for child in module.children()}
+        seen: dict[str, int] = {}
+        found = []
+        for module in modules:
+            if id(module) in children:
+                continue
+            kind = type(module).__name__
+            number = seen[kind] = seen.get(kind, -1) + 1
+            found.append((f"{kind}[{number}]", module))
+        return found
+
+
+REGISTRY = Registry()
+_installed = False
+
+
+def install(files: Iterable[str] = (), optimizer_fixes: Iterable[str] = ()) -> Registry:
+    """Hook module and optimizer construction. Called once per process, before the script starts."""
+    global _installed
+    REGISTRY.modules.clear()
+    REGISTRY.optimizers.clear()
+    REGISTRY.made_at.clear()
+    REGISTRY.files = frozenset(files)
+    REGISTRY.optimizer_fixes = frozenset(optimizer_fixes)
+    if not _installed:
+        _installed = True
+        _hook_modules()
+        _hook_optimizers()
+    return REGISTRY
+
+
+def _hook_modules() -> None:
+    plain_init, plain_setstate = torch.nn.Module.__init__, torch.nn.Module.__setstate__
+
+    def init(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        REGISTRY.modules.append(weakref.ref(self))
+        plain_init(self, *args, **kwargs)
+
+    def setstate(self: torch.nn.Module, state: Any) -> None:  # deepcopy and unpickling do not call __init__
+        REGISTRY.modules.append(weakref.ref(self))
+        plain_setstate(self, state)  # type: ignore[no-untyped-call]
+
+    torch.nn.Module.__init__ = init  # type: ignore[method-assign]
+    torch.nn.Module.__setstate__ = setstate  # type: ignore[method-assign]
+
+
+def _hook_optimizers() -> None:
+    plain = torch.optim.Optimizer.__init__
+
+    def init(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        REGISTRY.optimizers.append(weakref.ref(self))
+        place = _user_frame()
+        if place is not None:
+            REGISTRY.made_at[id(self)] = place
+        _fix_optimizer(self, REGISTRY.optimizer_fixes)
+
+    torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
+
+
+def _user_frame() -> tuple[str, int] | None:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename in REGISTRY.files:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _fix_optimizer(optimizer: torch.optim.Optimizer, fixes: frozenset[str]) -> None:
+    """The optimizer as it would be had the script asked for it: capturable, with a tensor lr, or fused."""
+    if "capturable" in fixes and "capturable" in optimizer.defaults:
+        for group in (optimizer.defaults, *optimizer.param_groups):
+            group["capturable"] = True
+    if "fused" in fixes and "fused" in optimizer.defaults:
+        for group in (optimizer.defaults, *optimizer.param_groups):
+            group["fused"], group["foreach"] = True, False
+    if "lr-tensor" in fixes:
+        for group in optimizer.param_groups:
+            device = group["params"][0].device if group["params"] else None
+            if not isinstance(group["lr"], torch.Tensor):
+                group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
+
+
+def parameters() -> list[torch.Tensor]:
+    """Every parameter of every module and optimizer, once."""
+    found: dict[int, torch.Tensor] = {}
+    for module in REGISTRY.live_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                found[id(parameter)] = parameter
+    for optimizer in REGISTRY.live_optimizers():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                found[id(parameter)] = parameter
+    return list(found.values())
+
+
+def tensor_attributes() -> dict[str, int]:
+    """Plain tensor attributes of modules (neither parameter nor buffer) and the identity of what they hold."""
+    return {name: id(value) for name, value in iter_tensor_attributes()}
+
+
+def iter_tensor_attributes() -> Iterator[tuple[str, torch.Tensor]]:
+    for root, module in REGISTRY.roots():
+        for path, child in module.named_modules():
+            for name, value in vars(child).items():
+                if isinstance(value, torch.Tensor):
+                    yield f"{root}.{path}.{name}" if path else f"{root}.{name}", value
+
+
+class Grads:
+    """`.grad` of every parameter around the span: the graph writes to fixed memory, the attribute is Python's."""
+
+    def __init__(self, extra: Iterable[torch.Tensor]) -> None:
+        every = {id(tensor): tensor for tensor in (*parameters(), *extra)}
+        self.tensors = list(every.values())
+        self.entry = [tensor.grad for tensor in self.tensors]
+        self.exit: list[torch.Tensor | None] = []
+        self.left: list[torch.Tensor | None] = []
+        self.eager_last = False
+        self.touched_count = 0
+
+    def captured(self) -> None:
+        self.exit = [tensor.grad for tensor in self.tensors]
+        self.left = self.exit
+
+    def before_replay(self) -> str:
+        """The hazard that code outside the span has brought about since the span last ran, or nothing.
+
+        After an eager execution the gradients lie elsewhere; then the captured ones are put back in place, holding the
+        current values where the graph accumulates into them.
+        """
+        touched = any(tensor.grad is not left for tensor, left in zip(self.tensors, self.left, strict=True))
+        if touched:
+            self.touched_count += 1
+        elif self.eager_last:
+            with torch.no_grad():
+                for tensor, entry, static in zip(self.tensors, self.entry, self.exit, strict=True):
+                    if static is not None and entry is static and tensor.grad is not None:
+                        static.copy_(tensor.grad)
+            self.restore()
+        if any((tensor.grad is None) != (entry is None) for tensor, entry in zip(self.tensors, self.entry, strict=True)):
+            return "grad-accumulate-twice"
+        return "grad-reset-outside" if touched else ""
+
+    def restore(self) -> None:
+        """Point every `.grad` at the memory the graph writes."""
+        for tensor, static in zip(self.tensors, self.exit, strict=True):
+            tensor.grad = static
+
+    def after(self, *, eager: bool) -> None:
+        if eager or self.eager_last or self.touched_count:
+            self.left = [tensor.grad for tensor in self.tensors]
+        self.eager_last = eager
+
+
+class StepWatch:
+    """Which optimizers step inside the capture, and whether their Python hyper-parameters change afterwards."""
+
+    def __init__(self) -> None:
+        self._stepped: dict[int, torch.optim.Optimizer] = {}
+        self._values: list[tuple[torch.optim.Optimizer, int, str, object]] = []
+        self._handle = register_optimizer_step_pre_hook(self._note)
+
+    def _note(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        self._stepped[id(optimizer)] = optimizer
+
+    def close(self) -> None:
+        self._handle.remove()
+        for optimizer in self._stepped.values():
+            for number, group in enumerate(optimizer.param_groups):
+                for key, value in group.items():
+                    if isinstance(value, _HYPER) and not isinstance(value, bool):
+                        self._values.append((optimizer, number, key, value))
+
+    def changed(self) -> str:
+        """`SGD lr 0.1 -> 0.01`, or nothing."""
+        for optimizer, number, key, value in self._values:
+            now = optimizer.param_groups[number].get(key)
+            if now != value:
+                return f"{type(optimizer).__name__} {key} {value!r} -> {now!r}"
+        return ""

@@ -1,0 +1,145 @@
+"""Values as trees: the tensors and numbers inside tuples, lists, dicts, dataclasses, model outputs and plain objects.
+
+A leaf is addressed by its path, a tuple of steps: ("x",), ("batch", "['input_ids']"), ("out", ".logits"), ("pair", "[0]").
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+Leaves = dict[tuple[str, ...], Any]
+MAX_ENTRIES: Final = 256  # a longer container is judged by its identity and length alone
+MAX_DEPTH: Final = 5
+NUMBERS: Final = (bool, int, float, complex, str, bytes, type(None))
+_OPAQUE: Final = (
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.Generator,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    type,
+)
+
+
+class Opaque:
+    """A leaf the tool does not look into. Two are equal when they stand for the same object (and the same length)."""
+
+    __slots__ = ("identity", "kind", "length")
+
+    def __init__(self, value: object) -> None:
+        self.identity = id(value)
+        self.kind = type(value).__name__
+        self.length = len(value) if isinstance(value, list | dict | set) else -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and (self.identity, self.length) == (other.identity, other.length)
+
+    def __hash__(self) -> int:
+        return hash((self.identity, self.length))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+def flatten(name: str, value: object, look_into: Callable[[object], bool]) -> Leaves:
+    """The leaves of `value` under the path (`name`,). `look_into(object)` decides for objects of unknown types."""
+    leaves: Leaves = {}
+    _walk((name,), value, look_into, leaves, 0)
+    return leaves
+
+
+def _walk(path: tuple[str, ...], value: object, look_into: Callable[[object], bool], leaves: Leaves, depth: int) -> None:
+    if isinstance(value, torch.Tensor) or isinstance(value, NUMBERS):
+        leaves[path] = value
+        return
+    if depth >= MAX_DEPTH or isinstance(value, _OPAQUE):
+        leaves[path] = Opaque(value)
+        return
+    children = list(_children(value, look_into)) if _short(value) else None
+    if children is None or (not children and not isinstance(value, list | tuple | Mapping)):
+        leaves[path] = _plain(value)
+        return
+    if isinstance(value, list | Mapping | tuple):
+        leaves[(*path, "len")] = len(value)
+    for step, child in children:
+        _walk((*path, step), child, look_into, leaves, depth + 1)
+
+
+def _short(value: object) -> bool:
+    return not isinstance(value, list | tuple | Mapping | set | frozenset) or len(value) <= MAX_ENTRIES
+
+
+def _plain(value: object) -> object:
+    """numpy scalars and arrays by content, everything else by identity."""
+    if type(value).__module__ == "numpy":
+        data = getattr(value, "tobytes", None)
+        if data is not None and getattr(value, "nbytes", 1 << 30) <= 1 << 20:
+            return data()
+    return Opaque(value)
+
+
+def _children(value: object, look_into: Callable[[object], bool]) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for key in value:
+            yield f"[{key!r}]", value[key]
+    elif isinstance(value, list | tuple):
+        for index, child in enumerate(value):
+            yield f"[{index}]", child
+    elif hasattr(value, "__dict__") and type(value).__module__ != "builtins":
+        if _is_value_object(value) or look_into(value):
+            for key, child in vars(value).items():
+                yield f".{key}", child
+
+
+def _is_value_object(value: object) -> bool:
+    return hasattr(type(value), "__dataclass_fields__")
+
+
+def replaced(value: object, path: tuple[str, ...], new: Mapping[tuple[str, ...], object]) -> object:
+    """`value` with the leaves in `new` put in their places; containers on the way are copied, never changed."""
+    if path in new:
+        return new[path]
+    depth = len(path)
+    steps = {key[depth] for key in new if len(key) > depth and key[:depth] == path}
+    if not steps:
+        return value
+    children = dict(_children(value, lambda _: True))
+    fresh = {step: replaced(children[step], (*path, step), new) for step in steps}
+    return _with_children(value, fresh)
+
+
+def _with_children(value: Any, fresh: dict[str, object]) -> object:
+    if isinstance(value, tuple):
+        items: list[Any] = [fresh.get(f"[{index}]", child) for index, child in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    clone = copy.copy(value)
+    if isinstance(clone, list):
+        for index in range(len(clone)):
+            clone[index] = fresh.get(f"[{index}]", clone[index])
+    elif isinstance(clone, Mapping):
+        for key in list(clone):
+            if f"[{key!r}]" in fresh:
+                clone[key] = fresh[f"[{key!r}]"]  # type: ignore[index]
+    else:
+        for step, child in fresh.items():
+            setattr(clone, step[1:], child)
+    return clone
+
+
+def describe(path: tuple[str, ...]) -> str:
+    """A path as a person would write it: `batch['x'].mask`, `len(losses)`."""
+    return f"len({''.join(path[:-1])})" if path[-1] == "len" and len(path) > 1 else "".join(path)
+
+
+def tensor_signature(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What must not change for a captured graph to be valid for another tensor in this place."""
+    layout = tensor.layout
+    strides = tensor.stride() if layout is torch.strided else ()
+    return tuple(tensor.shape), tensor.dtype, str(tensor.device), strides, layout

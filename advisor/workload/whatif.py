@@ -1,0 +1,297 @@
+"""Mechanical fixes tried on the user's behalf: what changes in the source, and which fix fits which finding (no torch).
+
+A source fix is a list of edits. The child applies them to the syntax tree (line numbers stay the user's); the report shows
+the same edits as a unified diff of the user's text. Run-time fixes (an optimizer's flags, the capture mode) touch no tree;
+their diff shows the line that would ask for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from advisor.workload.flow import Flow, path_of
+from advisor.workload.liveness import blocks_of
+from advisor.workload.spans import Located, first_line
+from advisor.workload.verify_job import FixSpec
+
+TITLES: Final[dict[str, str]] = {
+    "capturable": "construct the optimizer with capturable=True",
+    "lr-tensor": "keep the learning rate in a GPU tensor",
+    "fused": "construct the optimizer with fused=True",
+    "defer": "read the value after the span instead of inside it",
+    "zero-grad": "zero the gradients in place: zero_grad(set_to_none=False)",
+    "non-blocking": "copy with non_blocking=True",
+    "generator": "register the generator with the graph",
+    "error-mode": 'capture with capture_error_mode="relaxed"',
+    "keep-grads": "keep the gradients in the graph's memory",
+}
+RUNTIME: Final = frozenset({"capturable", "lr-tensor", "fused", "generator", "error-mode", "keep-grads"})
+_HOST_READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
+_ARGUMENTS: Final = {"capturable": "capturable=True", "fused": "fused=True"}
+
+
+class Edit(NamedTuple):
+    """Replace lines first..last by `text` (no lines: delete them); `after` lines go behind line `behind`."""
+
+    first: int
+    last: int
+    text: tuple[str, ...]
+    behind: int = 0
+    after: tuple[str, ...] = ()
+
+
+# --- deferring a host read ------------------------------------------------------------------------------------------------
+
+
+def deferred(span: list[ast.stmt], line: int, number: int = 0) -> Edit | None:
+    """How the statement on `line`, one of `span`, can wait until the span is over; None when it must not.
+
+    A statement that reads nothing the rest of the span changes, and whose results the rest does not use, moves behind
+    the span as it is. Otherwise the GPU side of its host read stays where it is, under a new name, and only the read moves.
+    """
+    position = next((i for i, s in enumerate(span) if first_line(s) <= line <= (s.end_lineno or 0)), None)
+    if position is None:
+        return None
+    statement, rest = span[position], span[position + 1 :]
+    end = span[-1].end_lineno or 0
+    own, later = Flow(), Flow()
+    own.block([statement])
+    later.block(rest)
+    if own.may & (later.exposed | later.may) or _leaves(statement):
+        return None
+    first, last = first_line(statement), statement.end_lineno or 0
+    text = tuple(ast.unparse(statement).split("\n"))
+    if not own.exposed & later.may and not _changes_tensors(rest, own.exposed):
+        return Edit(first, last, (), end, text)
+    return _split_read(statement, later, end, number)
+
+
+def _split_read(statement: ast.stmt, later: Flow, end: int, number: int) -> Edit | None:
+    splitter = _Splitter(number)
+    moved = splitter.visit(ast.parse(ast.unparse(statement)).body[0])
+    if not splitter.kept:
+        return None
+    read = Flow()
+    read.block([moved])
+    if (read.exposed - {name for name, _ in splitter.kept}) & later.may:
+        return None
+    kept = tuple(f"{name} = {text}" for name, text in splitter.kept)
+    return Edit(first_line(statement), statement.end_lineno or 0, kept, end, tuple(ast.unparse(moved).split("\n")))
+
+
+class _Splitter(ast.NodeTransformer):
+    """Takes the tensor out of `<tensor>.item()` and `float(<tensor>)` and leaves a name in its place."""
+
+    def __init__(self, number: int) -> None:
+        self.kept: list[tuple[str, str]] = []
+        self._number = number
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in _HOST_READS:
+            function.value = self._keep(function.value)
+            return node
+        if isinstance(function, ast.Name) and function.id in ("float", "int", "bool") and len(node.args) == 1:
+            node.args = [self._keep(node.args[0])]
+            return node
+        return self.generic_visit(node)
+
+    def _keep(self, tensor: ast.expr) -> ast.expr:
+        name = f"kept_{self._number + len(self.kept)}"
+        text = ast.unparse(tensor)
+        # A bare name may be written in place later on; the result of an operation is the span's own.
+        plain = isinstance(tensor, ast.Name | ast.Attribute | ast.Subscript)
+        self.kept.append((name, f"{text}.detach().clone()" if plain else text))
+        return ast.Name(id=name, ctx=ast.Load())
+
+
+def _changes_tensors(rest: list[ast.stmt], names: set[str]) -> bool:
+    """Whether a statement of `rest` may change, in place, a value the moved statement reads.
+
+    In-place methods end in `_`, subscript and attribute stores and augmented assignments name their target; the step of an
+    optimizer changes parameters, which a moved read reaches only through a call.
+    """
+    for node in (node for statement in rest for node in ast.walk(statement)):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr.endswith("_") and not node.func.attr.endswith("__"):
+                target = node.func.value
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            target = node
+        if target is not None and _root(target) in names:
+            return True
+    return False
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Return | ast.Break | ast.Continue | ast.Yield) for node in ast.walk(statement))
+
+
+# --- edits of a fix ---------------------------------------------------------------------------------------------------------
+
+
+def edits(fix: FixSpec, tree: ast.Module, span: list[ast.stmt], number: int = 0) -> list[Edit]:
+    """The edits of a source fix in the file it names; nothing for a run-time fix or one that does not apply."""
+    if fix.id == "defer":
+        found = deferred(span, fix.line, number)
+        return [found] if found else []
+    if fix.id == "zero-grad":
+        return [edit for node in ast.walk(tree) if isinstance(node, ast.Expr) for edit in _zero_grad(node, fix.line)]
+    if fix.id == "non-blocking":
+        return [edit for node in ast.walk(tree) if isinstance(node, ast.stmt) for edit in _non_blocking(node, fix.line)]
+    return []
+
+
+def _zero_grad(node: ast.Expr, line: int) -> Iterable[Edit]:
+    call = node.value
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad":
+        if line in (0, node.lineno):
+            text = f"{ast.unparse(call.func)}(set_to_none=False)"
+            yield Edit(node.lineno, node.end_lineno or node.lineno, (text,))
+
+
+def _non_blocking(node: ast.stmt, line: int) -> Iterable[Edit]:
+    if node.lineno != line or list(blocks_of(node)):
+        return
+    text = ast.unparse(node)
+    changed = re.sub(r"\.(to|cuda)\(([^()]*)\)", _add_non_blocking, text)
+    if changed != text:
+        yield Edit(node.lineno, node.end_lineno or node.lineno, (changed,))
+
+
+def _add_non_blocking(found: re.Match[str]) -> str:
+    if "non_blocking" in found[2]:
+        return found[0]
+    return f".{found[1]}({found[2] + ', ' if found[2] else ''}non_blocking=True)"
+
+
+def apply(tree: ast.Module, located: Located, changes: Iterable[Edit]) -> Located:
+    """Apply edits to the tree; returns where the span lies afterwards. Moved statements end up behind the span."""
+    inside = {id(statement) for statement in located.statements}
+    behind: list[ast.stmt] = []
+    for edit in changes:
+        block, index = _find(tree, edit)
+        fresh = _parse(edit.text, edit.first)
+        if id(block[index]) in inside:
+            inside |= {id(statement) for statement in fresh}
+        block[index : index + 1] = fresh
+        if not block:
+            block.append(_parse(("pass",), edit.first)[0])
+        behind += _parse(edit.after, edit.first)
+    positions = [i for i, statement in enumerate(located.block) if id(statement) in inside]
+    if not positions:
+        raise ValueError("the fixes leave nothing of the span")
+    located.block[positions[-1] + 1 : positions[-1] + 1] = behind
+    return Located(located.scope, located.block, positions[0], positions[-1])
+
+
+def _find(tree: ast.Module, edit: Edit) -> tuple[list[ast.stmt], int]:
+    for owner in ast.walk(tree):
+        for block in blocks_of(owner):
+            for index, statement in enumerate(block):
+                if first_line(statement) == edit.first and statement.end_lineno == edit.last:
+                    return block, index
+    raise ValueError(f"no statement on lines {edit.first}-{edit.last}")
+
+
+def _parse(lines: tuple[str, ...], line: int) -> list[ast.stmt]:
+    tree = ast.parse("\n".join(lines))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt | ast.expr | ast.excepthandler | ast.keyword):
+            node.lineno = node.end_lineno = line
+    return tree.body
+
+
+# --- diffs ---------------------------------------------------------------------------------------------------------------------
+
+
+def diff(file: str, source: str, changes: Iterable[Edit]) -> str:
+    """A unified diff of the user's lines for some edits."""
+    old = source.splitlines()
+    new: list[str] = []
+    by_first = {edit.first: edit for edit in changes}
+    skip_to = 0
+    for number, text in enumerate(old, start=1):
+        edit = by_first.get(number)
+        if edit is not None:
+            new += [_indent(text) + line for line in edit.text]
+            skip_to = edit.last
+        elif number > skip_to:
+            new.append(text)
+        for moved in by_first.values():
+            if moved.after and moved.behind == number:
+                margin = _indent(old[moved.first - 1])
+                new += [margin + line for line in moved.after]
+    return "\n".join(difflib.unified_diff(old, new, file, file, lineterm="", n=1))
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
+
+
+def constructor_edit(fix: str, tree: ast.Module, line: int) -> Edit | None:
+    """The edit that asks for a run-time fix where the optimizer on `line` is constructed."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
+            continue
+        if not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and part.lineno == line]
+        if calls:
+            call = next((part for part in calls if _is_constructor(part)), calls[0])
+            _with_argument(call, fix)
+            return Edit(node.lineno, node.end_lineno or node.lineno, tuple(ast.unparse(node).split("\n")))
+    return None
+
+
+def _is_constructor(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name[:1].isupper()
+
+
+def _with_argument(call: ast.Call, fix: str) -> None:
+    if fix in _ARGUMENTS:
+        name = fix
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg != name]
+        call.keywords.append(ast.keyword(arg=name, value=ast.Constant(True)))
+    elif fix == "lr-tensor":
+        given = next((keyword for keyword in call.keywords if keyword.arg == "lr"), None)
+        rate = given.value if given else call.args[1] if len(call.args) > 1 else ast.Constant(1e-3)
+        tensor = ast.parse(f'torch.tensor({ast.unparse(rate)}, device="cuda")', mode="eval").body
+        if given is None and len(call.args) > 1:
+            call.args[1] = tensor
+        else:
+            call.keywords = [keyword for keyword in call.keywords if keyword.arg != "lr"]
+            call.keywords.append(ast.keyword(arg="lr", value=tensor))
+
+
+def host_reads(span: list[ast.stmt]) -> list[int]:
+    """Lines of statements of the span that read a value on the host: what a capture would trip over."""
+    found = []
+    for statement in span:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and _reads_host(node):
+                found.append(first_line(statement))
+                break
+    return found
+
+
+def _reads_host(node: ast.Call) -> bool:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        if function.attr == "synchronize":
+            return True
+        return function.attr in _HOST_READS and not node.args and path_of(function) != ("torch", (".numpy",))
+    return isinstance(function, ast.Name) and function.id == "print"

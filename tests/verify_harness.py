@@ -1,0 +1,79 @@
+"""Runs a script's text through a verification child in this process, on the recording double."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import torch
+from tape import TapeDevice
+
+from advisor.workload import state
+from advisor.workload.imports import SourceFile
+from advisor.workload.job import Job
+from advisor.workload.verify_child import Child
+from advisor.workload.verify_job import ChildReport, FixSpec, Schedule, VerifySpec, read_report
+
+SHORT = Schedule(warmup=5, checks=6, block=3, blocks=4)
+
+
+class Stop(BaseException):
+    pass
+
+
+def line_of(text: str, marker: str) -> int:
+    """The 1-based line that holds `marker`."""
+    return next(i for i, line in enumerate(text.split("\n"), start=1) if marker in line)
+
+
+def spec_for(text: str, role: str, first: str, last: str, loop: str = "for ", **options: object) -> VerifySpec:
+    return VerifySpec(
+        role=role,  # type: ignore[arg-type]
+        loop_file="prog.py",
+        loop_line=line_of(text, loop),
+        span_file="prog.py",
+        first_line=line_of(text, first),
+        last_line=line_of(text, last),
+        schedule=options.pop("schedule", SHORT),  # type: ignore[arg-type]
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def run_child(folder: Path, text: str, spec: VerifySpec, seed: int = 0) -> ChildReport:
+    """The report of one child. Exceptions of the script end in the report, as they do in a process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    __import__("random").seed(seed)
+    child = Child(Job(mode="verify", target="prog.py", out_dir=str(folder)), spec, TapeDevice())
+
+    def stop() -> None:
+        raise Stop
+
+    child.session.stop = stop  # type: ignore[assignment]
+    path = str(folder / "prog.py")
+    file = SourceFile(path=path, label="prog.py", module="__main__", root=str(folder), text=text)
+    names: dict[str, object] = {"__name__": "__main__", "__file__": path}
+    try:
+        tree = ast.fix_missing_locations(child.transform(ast.parse(text), file))
+        names.update(file.inject)
+        exec(compile(tree, path, "exec"), names)
+    except Stop:
+        pass
+    except Exception as error:
+        child.error = error
+    child.finish()
+    state.REGISTRY.optimizer_fixes = frozenset()
+    report = read_report(folder)
+    assert report is not None
+    return report
+
+
+def dedent(text: str) -> str:
+    return textwrap.dedent(text).strip("\n") + "\n"
+
+
+def fix(name: str, text: str = "", marker: str = "") -> FixSpec:
+    return FixSpec(id=name, file="prog.py" if marker else "", line=line_of(text, marker) if marker else 0)
