@@ -84,7 +84,7 @@ def _log_edges(low: float, high: float) -> list[float]:
     """Edges from `low` to `high` inclusive; a single value gets one bin of 5 % on both sides, so that it has a width."""
     if low == high:
         return [low / 1.05, high * 1.05]
-    bins = min(_MAX_BINS, max(1, ceil(_BINS_PER_DECADE * log10(high / low))))
+    bins = min(_MAX_BINS, max(1, ceil(_BINS_PER_DECADE * (log10(high) - log10(low)))))
     edges = [float(edge) for edge in np.geomspace(low, high, bins + 1)]
     # geomspace rounds; the outer edges must not lose the extreme values.
     edges[0], edges[-1] = low, high
