@@ -49,6 +49,8 @@ def step_figures(
 ) -> StepFigures:
     """Medians of the step. Busy time is the union of the items inside the step's device windows."""
     traced = int(np.median(step.traced.samples_ns))
+    # The step region's figures are those of a typical step and add up; the median window need not be that very step.
+    extent = next((one.region.extent_ns for one in found if one.region.id == step.id), 0) or traced
     clocked = np.median(clock.host_step.samples_ns) if clock is not None and clock.host_step.samples_ns else None
     items = timeline.items
     mine = items[(items["rank"] == steps.rank) & (items["device"] == steps.device)]
@@ -58,7 +60,7 @@ def step_figures(
     return StepFigures(
         before_ns=traced if clocked is None else round(float(clocked)),
         busy_ns=int(np.median(busy)) if len(busy) else 0,
-        traced_ns=traced,
+        traced_ns=extent,
         blocked_ns=int(np.median(blocked)) if len(blocked) else 0,
     )
 
