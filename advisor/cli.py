@@ -68,6 +68,33 @@ def lines(run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor p
     raise typer.Exit(command.run(run))
 
 
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile` or `analyze`.")],
+    format_name: Annotated[str, typer.Option("--format", help="html, md, json or terminal.")] = "html",
+    out: Annotated[Path | None, typer.Option(help="File to write; default RUN/report.html, else the terminal.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Also write the cut step as a trace for ui.perfetto.dev.")] = None,
+    open_report: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Render a run folder again: the HTML report, Markdown, JSON or the terminal summary."""
+    from advisor.commands import report as command
+
+    raise typer.Exit(command.run(command.Options(run, format_name, out, perfetto, open_report)))
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A run folder: before.")],
+    b: Annotated[Path, typer.Argument(help="A run folder: after.")],
+    format_name: Annotated[str, typer.Option("--format", help="terminal, md or json.")] = "terminal",
+    out: Annotated[Path | None, typer.Option(help="File to write; default the terminal.")] = None,
+) -> None:
+    """Compare two runs: steps, idle time by cause, launches and regions, with what got better and what got worse."""
+    from advisor.commands import diff as command
+
+    raise typer.Exit(command.run(a, b, format_name, out))
+
+
 def main() -> None:
     """Entry point. The only place where an AdvisorError becomes a line and an exit code."""
     try:

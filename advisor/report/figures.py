@@ -24,7 +24,7 @@ CAUSE_ORDER = (Cause.LAUNCH, Cause.SYNC, Cause.INPUT, Cause.DEVICE, Cause.PROFIL
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a bar: `id` is "busy", a cause, or "rest"."""
+    """A piece of a bar: `id` is "busy", a cause, or "rest". Busy time is never scaled: it stays as the trace has it."""
 
     id: str
     label: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zlib
 from functools import cache
 from importlib import resources
@@ -25,6 +26,7 @@ from advisor.report.sections import Body, Section
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
 _SCRIPTS: Final = ("page.js", "timeline_data.js", "timeline_draw.js", "timeline_input.js", "plots.js")
+_NUMBER_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|%|B|KiB|MiB|GiB)(?!\w))")
 _KIND_HINTS: Final = {
     "measured": "clocked without a profiler",
     "calibrated": "from the trace, scaled to the unprofiled clock",
@@ -98,7 +100,8 @@ def _template_text(name: str) -> str:
 
 def _ticks(text: str) -> Markup:
     """Text whose `quoted` parts become code, everything escaped."""
-    parts = str(text).split("`")
+    text = _NUMBER_UNIT.sub("\u00a0", str(text))  # a number keeps its unit on its line
+    parts = text.split("`")
     if len(parts) % 2 == 0:  # a lone backtick is a character like any other
         return escape(text)
     return Markup("").join(
@@ -116,10 +119,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        ns=format_ns,
-        bytes=format_bytes,
+        ns=lambda ns: format_ns(ns).replace(" ", "\u00a0"),
+        bytes=lambda size: format_bytes(size).replace(" ", "\u00a0"),
         count=format_count,
-        percent=format_ratio,
+        percent=lambda ratio: format_ratio(ratio).replace(" ", "\u00a0"),
         speedup=format_speedup,
         words=lambda text: str(text).replace("_", " "),
         ticks=_ticks,

@@ -34,14 +34,15 @@ def graph_code(source: str, span: SourceSpan) -> str | None:
     header = dedent("\n".join(lines[loop.lineno - 1 : loop.body[0].lineno - 1])).strip()
     return "\n".join(
         [
-            "# Before the loop. Build the model after this line, so that autograd's nodes live on this stream too.",
+            "# Before the loop, and before the model is built:",
+            "# autograd's nodes then live on this stream too.",
             "stream = torch.cuda.Stream()",
             "torch.cuda.set_stream(stream)",
             "graph, eager_steps = None, 0",
             "",
             header,
             *([indent(_text(lines, before), "    ")] if before else []),
-            f"    if eager_steps < {_WARMUP_STEPS}:  # warm-up: allocations and lazy initialisation happen here",
+            f"    if eager_steps < {_WARMUP_STEPS}:  # warm-up, eager",
             indent(captured, " " * 8),
             "        eager_steps += 1",
             "    else:",

@@ -58,7 +58,7 @@ def _scatter(content: RunContent) -> dict[str, Any] | None:
         "id": "scatter",
         "title": "Launch-to-execute ratio",
         "text": f"{late:,} of {len(points):,} items take the CPU longer to issue than the GPU to run: above the line the CPU "
-        "cannot keep up. The gap is the distance to the line.",
+        "cannot keep up. Drag to zoom, double-click to reset.",
         "x": [round(x / 1_000, 3) for x, _, _ in points],
         "y": [round(y / 1_000, 3) for _, y, _ in points],
         "names": names,

@@ -105,10 +105,15 @@ def _attempt(attempt: Attempt) -> AttemptView:
 
 
 def _code(content: RunContent, row: RegionRow) -> str | None:
-    location = row.region.location if row.region else next((one.location for one in row.attempts if one.location), None)
-    if location is None or content.manifest is None:
+    """Code for a region that was verified, or that is worth trying; none for one whose capture failed."""
+    tried = row.best
+    if content.manifest is None or (tried is None and row.saved_ns <= 0):
         return None
-    return graph_code(content.manifest.source_files.get(location.file, ""), location)
+    if tried is not None and tried.outcome != Outcome.VERIFIED:
+        return None
+    location = row.region.location if row.region else None
+    location = location or (tried.location if tried else None)
+    return graph_code(content.manifest.source_files.get(location.file, ""), location) if location else None
 
 
 SECTION = Section("regions", 50, "Regions", _build)

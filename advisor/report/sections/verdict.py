@@ -20,6 +20,7 @@ ANSWER_TITLES = {
     Answer.ALREADY_GRAPHED: "Already graphed",
     Answer.CANNOT_TELL: "Cannot tell",
 }
+_QUALITY_WORDS = {"error": "limits what can be said", "warning": "usable, with remarks", "info": "good"}
 _CLAIM_WORDS = {
     "busy": "busy time", "idle": "idle time", "causes": "causes of idle time", "layers": "overhead layers",
     "launches": "launch statistics", "regions": "regions", "estimate": "estimates", "sub_us": "times below 1 µs",
@@ -63,7 +64,8 @@ def _build(content: RunContent) -> Body:
             "facts": _facts(content),
             "sure": _sure(content),
             "quality": content.analysis.quality,
-            "quality_word": _quality_word(content),
+            "quality_word": _QUALITY_WORDS[_quality_level(content)],
+            "quality_level": _quality_level(content),
             "claims": _CLAIM_WORDS,
             "items": sum(device.item_count for device in content.analysis.devices),
         }
@@ -176,11 +178,10 @@ def _recording_facts(content: RunContent) -> list[Fact]:
     return facts
 
 
-def _quality_word(content: RunContent) -> str:
+def _quality_level(content: RunContent) -> str:
     severities = {note.severity for note in content.analysis.quality}
-    if Severity.ERROR in severities:
-        return "limits what can be said"
-    return "usable, with remarks" if Severity.WARNING in severities else "good"
+    worst = next((one for one in (Severity.ERROR, Severity.WARNING) if one in severities), Severity.INFO)
+    return worst.value
 
 
 SECTION = Section("verdict", 10, "Verdict", _build)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from advisor.model import Layer, NumberKind
 from advisor.report.content import RunContent
-from advisor.report.figures import StepFigures, bar_graphed, bar_now, step_figures
+from advisor.report.figures import Bar, StepFigures, bar_graphed, bar_now, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import Body, Section
 
@@ -89,7 +89,7 @@ def _rows(content: RunContent, figures: StepFigures) -> list[Row]:
     at = 0
     for part in now.parts:
         rows.append(
-            Row(part.id, part.label, part.ns, part.ns / now.total_ns if now.total_ns else 0.0, now.parts_kind.value,
+            Row(part.id, part.label, part.ns, part.ns / now.total_ns if now.total_ns else 0.0, _kind(part.id, now),
                 100 * at / total, 100 * part.ns / total)
         )  # fmt: skip
         at += part.ns
@@ -107,6 +107,11 @@ def _rows(content: RunContent, figures: StepFigures) -> list[Row]:
             100 * graphed.total_ns / total, is_total=True)
     )  # fmt: skip
     return rows
+
+
+def _kind(part_id: str, bar: Bar) -> str:
+    # The GPU's own time is not scaled to the unprofiled clock.
+    return NumberKind.PROFILED.value if part_id == "busy" else bar.parts_kind.value
 
 
 def _launches(content: RunContent) -> float:

@@ -51,20 +51,20 @@
     },
     depth(plot) {
       return [[{ type: "scatter", mode: "lines", x: plot.x, y: plot.y, line: { shape: "hv", color: color("busy"), width: 1.5 }, fill: "tozeroy",
-        hovertemplate: "%{y} queued at %{x:.4g} µs<extra></extra>" }], frame({ xaxis: axis("µs from the step's first item"), yaxis: axis("items queued", { rangemode: "tozero" }) })];
+        hovertemplate: "%{y} queued at %{x:.4g} µs<extra></extra>" }], frame({ xaxis: axis("µs from the step's first item"), yaxis: axis("items queued", { rangemode: "tozero", tickformat: ",d", ...(Math.max(...plot.y) <= 8 ? { dtick: 1 } : {}) }) })];
     },
     kernels(plot) {
       const names = plot.names.map((name, i) => `${i + 1}`), order = names.slice().reverse();
       return [[{ type: "bar", orientation: "h", x: plot.total, y: names, marker: { color: color("busy") }, text: plot.names.map(short), textposition: "auto", insidetextanchor: "start",
         textangle: 0, cliponaxis: true, constraintext: "none", insidetextfont: { size: 11, color: "#16191e" }, outsidetextfont: { size: 11, color: color("text") },
         customdata: plot.names.map((name, i) => [short(name), plot.count[i]]), hovertemplate: "%{customdata[0]}<br>%{x:.4g} µs over %{customdata[1]} items<extra></extra>" }],
-      frame({ xaxis: axis("total µs"), yaxis: axis("", { categoryorder: "array", categoryarray: order, tickfont: { size: 11 } }) })];
+      frame({ xaxis: axis("total µs"), yaxis: axis("", { type: "category", categoryorder: "array", categoryarray: order, tickfont: { size: 11 } }) })];
     },
   };
   function drawAll() {
     data.plots.forEach((plot, i) => {
       const [traces, layout] = makers[plot.id](plot);
-      window.Plotly.react(boxes[i], traces, layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] });
+      window.Plotly.react(boxes[i], traces, layout, { responsive: true, displayModeBar: false });
     });
   }
   function start() {
