@@ -2,57 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 Ints = npt.NDArray[np.int64]
 
+NONE: Final = -1
+_THREAD: Final = ["rank", "pid", "tid"]
 
-def nest(ranges: pd.DataFrame) -> tuple[Ints, Ints]:
+
+def nest(ranges: pd.DataFrame, slack_ns: int = 0) -> tuple[Ints, Ints]:
     """Parent row (-1 for none) and depth of each range, int64 (n,) each. Rows are sorted by (start, -end) per thread.
 
-    A range that outlasts the one it started in is not nested in it (overlap by clock rounding): its parent is the nearest
-    that holds it whole. Profiler overhead stands apart: it is not program structure.
+    A range that outlasts the one it started in by more than `slack_ns` is not nested in it: its parent is the nearest that
+    holds it whole. Profiler overhead stands apart: it is not program structure.
     """
-    parent = np.full(len(ranges), -1, dtype=np.int64)
+    parent = np.full(len(ranges), NONE, dtype=np.int64)
     depth = np.zeros(len(ranges), dtype=np.int64)
-    real = ranges[(ranges["kind"] != "overhead").to_numpy()]
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    for rows in real.groupby(["rank", "pid", "tid"], sort=False).indices.values():
-        ids = real.index.to_numpy()[rows]
-        _nest_thread(ids.tolist(), starts[ids].tolist(), ends[ids].tolist(), (parent, depth))
+    for ids in _by_thread(ranges).values():
+        above, deep = _nest_thread(starts[ids].tolist(), ends[ids].tolist(), slack_ns)
+        parent[ids] = np.where(above >= 0, ids[np.maximum(above, 0)], NONE)
+        depth[ids] = deep
     return parent, depth
 
 
-def _nest_thread(ids: list[int], starts: list[int], ends: list[int], out: tuple[Ints, Ints]) -> None:
-    parent, depth = out
-    stack: list[tuple[int, int]] = []  # (row, end), outermost first
-    for row, start, end in zip(ids, starts, ends, strict=True):
-        while stack and (stack[-1][1] <= start or stack[-1][1] < end):
+def _nest_thread(starts: list[int], ends: list[int], slack_ns: int) -> tuple[Ints, Ints]:
+    """Position of the parent, and depth, of each range of one thread.
+
+    A range that ends before a later started one does is taken off the stack for good: whatever it could still hold, the
+    later one holds too, and is nearer. So each range is pushed and popped once, however they overlap.
+    """
+    parents, depths = [NONE] * len(starts), [0] * len(starts)
+    stack: list[int] = []  # positions, outermost first
+    for position, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while stack and (ends[stack[-1]] < end - slack_ns or ends[stack[-1]] <= start):
             stack.pop()
         if stack:
-            parent[row] = stack[-1][0]
-            depth[row] = len(stack)
-        stack.append((row, end))
+            parents[position] = stack[-1]
+            depths[position] = len(stack)
+        stack.append(position)
+    return np.asarray(parents, dtype=np.int64), np.asarray(depths, dtype=np.int64)
 
 
 def innermost_at(ranges: pd.DataFrame, parent: Ints, calls: pd.DataFrame) -> Ints:
-    """Row of the innermost range around the start of each call on its own thread, -1 for none: int64 (calls,)."""
-    found = np.full(len(calls), -1, dtype=np.int64)
-    by_thread = ranges[(ranges["kind"] != "overhead").to_numpy()].groupby(["rank", "pid", "tid"], sort=False).groups
+    """Row of the innermost range around the start of each call on its own thread, -1 for none: int64 (calls,).
+
+    A range is around its start but no longer around its end. Of ranges that overlap in part the latest started counts.
+    """
+    found = np.full(len(calls), NONE, dtype=np.int64)
+    threads = _by_thread(ranges)
     starts, ends, times = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy(), calls["start_ns"].to_numpy()
-    for thread, rows in calls.groupby(["rank", "pid", "tid"], sort=False).indices.items():
-        if thread not in by_thread:
+    for thread, rows in calls.groupby(_THREAD, sort=False).indices.items():
+        ids = threads.get(thread)
+        if ids is None:
             continue
-        ids = by_thread[thread].to_numpy(dtype=np.int64)
         at = np.searchsorted(starts[ids], times[rows], side="right") - 1
-        row = np.where(at >= 0, ids[np.maximum(at, 0)], -1)
+        row = np.where(at >= 0, ids[np.maximum(at, 0)], NONE)
         # The last range to start before the call may have ended already: then one of its parents is around the call.
-        while True:
-            over = (row >= 0) & (ends[np.maximum(row, 0)] <= times[rows])
-            if not over.any():
-                break
-            row = np.where(over, parent[np.maximum(row, 0)], row)
+        over = np.flatnonzero((row >= 0) & (ends[row] <= times[rows]))
+        while len(over):
+            row[over] = parent[row[over]]
+            over = over[(row[over] >= 0) & (ends[row[over]] <= times[rows[over]])]
         found[rows] = row
     return found
+
+
+def _by_thread(ranges: pd.DataFrame) -> dict[Hashable, Ints]:
+    """Rows of the ranges of each thread, in order, overhead left out."""
+    rows = np.flatnonzero((ranges["kind"] != "overhead").to_numpy())
+    grouped = ranges.iloc[rows].groupby(_THREAD, sort=False).indices
+    return {thread: rows[mine] for thread, mine in grouped.items()}

@@ -7,17 +7,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from advisor.calls import SUBMITTING
+from advisor.errors import UsageError
 from advisor.model import QualityNote, TraceInfo
-from advisor.nesting import innermost_at, nest
+from advisor.nesting import NONE, innermost_at, nest
 from advisor.tables import CALLS, GAPS, ITEMS, RANGES
+from advisor.threads import ThreadRoles, as_thread, thread_roles
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -40,7 +44,7 @@ class RawTrace:
     device_names: dict[tuple[int, int], str] = field(default_factory=dict)  # (rank, device) -> GPU name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """The joined tables. Rows are numbered 0..n-1; links hold those numbers. Columns and dtypes: `advisor.tables`.
 
@@ -67,51 +71,88 @@ class Timeline:
         return replace(self, gaps=gaps)
 
     def only_device(self, device: int) -> Timeline:
-        """Items of one device; calls and ranges stay, since they explain it. Raises KeyError when it has no items."""
+        """Items of one device; calls and ranges stay, since they explain it. Gaps are left to be computed anew.
+
+        `item_count` goes on counting what a call submitted to any device. Raises UsageError when the device has no items.
+        """
         keep = (self.items["device"] == device).to_numpy()
         if not keep.any():
-            raise KeyError(device)
-        return self._rebuilt(self.items[keep], self.calls, self.ranges)
+            there = ", ".join(str(number) for number in sorted(self.items["device"].unique())) or "none"
+            raise UsageError(f"device {device}: no GPU items on it in this trace; devices with items: {there}")
+        return self._subset(keep, np.ones(len(self.calls), dtype=bool), np.ones(len(self.ranges), dtype=bool))
 
     def between(self, start_ns: int, end_ns: int) -> Timeline:
-        """Items that start inside [start_ns, end_ns) with their launches, and the calls and ranges that touch the window."""
-        items = self.items[(self.items["start_ns"] >= start_ns) & (self.items["start_ns"] < end_ns)]
-        used = np.zeros(len(self.calls), dtype=bool)
-        used[items["launch_id"].dropna().to_numpy(dtype="int64")] = True
-        # Launches inside the window whose items ran after it would read as lost records, so only used ones are kept.
-        submits = (self.calls["item_count"] > 0).to_numpy()
-        touches = ((self.calls["end_ns"] > start_ns) & (self.calls["start_ns"] < end_ns)).to_numpy()
-        ranges = self.ranges[(self.ranges["end_ns"] > start_ns) & (self.ranges["start_ns"] < end_ns)]
-        return self._rebuilt(items, self.calls[used | (touches & ~submits)], ranges)
+        """Items that start inside [start_ns, end_ns), their launches, and the calls and ranges that touch the window.
+
+        Ranges around the launch of a kept item stay too, although the CPU was ahead. Counts and depths stay as in the whole.
+        Gaps are left to be computed anew.
+        """
+        items = ((self.items["start_ns"] >= start_ns) & (self.items["start_ns"] < end_ns)).to_numpy()
+        calls = _touches(self.calls, start_ns, end_ns)
+        calls[_linked_rows(self.items["launch_id"][items])] = True
+        ranges = _touches(self.ranges, start_ns, end_ns)
+        around = np.unique(_linked_rows(self.calls["range_id"][calls]))
+        while len(around):
+            ranges[around] = True
+            around = np.unique(_linked_rows(self.ranges["parent_id"].iloc[around]))
+        return self._subset(items, calls, ranges)
 
     def items_of_ranges(self, range_ids: Ints) -> tuple[Ints, Ints]:
         """Items launched inside each of these ranges: (item ids int64 (m,), position in `range_ids` int64 (m,)).
 
-        A launch is inside a range when its call starts in [start, end) on the range's thread, or on a thread of the same
-        process that works for others (autograd's, see `_helper_threads`). A nested range repeats its parent's items.
+        A launch is inside a range when its call starts in [start, end) on the range's thread or, for ranges on the main
+        thread of a process, on a thread that works for it (autograd's; see `advisor.threads`). A nested range repeats its
+        parent's items; within one range each item is listed once, in order of launch.
         """
         launches = self.calls[self.calls["item_count"] > 0].sort_values("start_ns", kind="stable")
         order, first = self._items_by_launch
-        found: list[tuple[Ints, Ints]] = []
+        nothing = np.zeros(0, np.int64)
+        items, owners = [nothing], [nothing]
         wanted = self.ranges.loc[range_ids, ["rank", "pid", "tid", "start_ns", "end_ns"]].reset_index(drop=True)
-        helpers = self._helper_threads
         for (rank, pid, tid), rows in wanted.groupby(["rank", "pid", "tid"]):
-            here = launches[(launches["rank"] == rank) & (launches["pid"] == pid)]
-            if len(helpers):
-                mine = (here["tid"] == tid) | here["tid"].isin([t for r, p, t in helpers if r == rank and p == pid])
-            else:
-                mine = here["tid"] == tid
-            here = here[mine.to_numpy()]
+            tids = self.thread_roles.working_for(as_thread((rank, pid, tid)))
+            here = launches[(launches["rank"] == rank) & (launches["pid"] == pid) & launches["tid"].isin(tids)]
             start = here["start_ns"].to_numpy()
             low = np.searchsorted(start, rows["start_ns"].to_numpy())
             high = np.maximum(np.searchsorted(start, rows["end_ns"].to_numpy()), low)
             at, owner = _expand(low, high - low, rows.index.to_numpy(dtype=np.int64))
             launch = here.index.to_numpy(dtype=np.int64)[at]
             slot, owner = _expand(first[launch], first[launch + 1] - first[launch], owner)
-            found.append((order[slot], owner))
-        if not found:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+            items.append(order[slot])
+            owners.append(owner)
+        return np.concatenate(items), np.concatenate(owners)
+
+    def launch_ranges(self, kinds: Sequence[str]) -> pd.Series:
+        """The innermost range of the given kinds around each launch: Int64, index = launch_id, <NA> for none.
+
+        A launch of a helper thread (autograd's; see `advisor.threads`) outside every such range of its own counts to the
+        innermost one that its process's main thread was in at that time.
+        """
+        launches = self.launches
+        chosen = self.ranges[self.ranges["kind"].isin(kinds)]
+        rows = chosen.index.to_numpy(dtype=np.int64)
+        chosen = chosen.reset_index(drop=True)
+        parent, _ = nest(chosen, self.coarse_ns - 1)
+        found = innermost_at(chosen, parent, launches)
+        lost = launches[found < 0]
+        moved = self._on_main_threads(lost)
+        found[np.flatnonzero(found < 0)] = innermost_at(chosen, parent, moved)
+        row = rows[np.maximum(found, 0)] if len(rows) else np.zeros(len(found), np.int64)
+        return pd.Series(_optional(np.where(found >= 0, row, NONE)), index=launches.index, name="range_id")
+
+    def _on_main_threads(self, launches: pd.DataFrame) -> pd.DataFrame:
+        """The launches with those of helper threads moved to the main thread of their process."""
+        roles = self.thread_roles
+        moved = launches[["rank", "pid", "tid", "start_ns"]].copy()
+        for helper in roles.helpers:
+            mine = (moved["rank"] == helper.rank) & (moved["pid"] == helper.pid) & (launches["tid"] == helper.tid)
+            moved.loc[mine, "tid"] = roles.main[helper[:2]].tid
+        return moved
+
+    @cached_property
+    def thread_roles(self) -> ThreadRoles:
+        """Which threads work for which."""
+        return thread_roles(self.calls[self.calls["item_count"] > 0], self.ranges)
 
     @cached_property
     def _items_by_launch(self) -> tuple[Ints, Ints]:
@@ -122,39 +163,29 @@ class Timeline:
         counts = np.bincount(launch, minlength=len(self.calls))
         return linked[order].astype(np.int64), np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
-    @cached_property
-    def _helper_threads(self) -> frozenset[tuple[int, int, int]]:
-        """Launching threads (rank, pid, tid) that work while another thread waits for them: autograd's.
-
-        Such a thread runs autograd's nodes and opens no step or statement range of its own, or opens no named range at all.
-        """
-        ranges, names = self.ranges, self.ranges["name"].cat.categories
-        autograd = [name for name in names if str(name).startswith("autograd::engine::evaluate_function")]
-        threads = _thread_set(self.calls[self.calls["item_count"] > 0])
-        owners = _thread_set(ranges[ranges["kind"].isin(["step", "mark"])])
-        named = _thread_set(ranges[ranges["kind"].isin(["user", "nvtx"])])
-        runs_nodes = _thread_set(ranges[ranges["name"].isin(autograd)])
-        return frozenset((threads - owners) - (named - runs_nodes))
-
-    def _rebuilt(self, items: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
-        raw = RawTrace(items, calls, ranges, self.info, self.notes, self.coarse_ns, self.device_names)
-        return build(raw)
+    def _subset(self, items: Bools, calls: Bools, ranges: Bools) -> Timeline:
+        """The kept rows, renumbered; links to dropped rows become <NA>."""
+        call_rows, range_rows = _new_rows(calls), _new_rows(ranges)
+        kept_items = self.items[items].reset_index(drop=True)
+        kept_calls = self.calls[calls].reset_index(drop=True)
+        kept_ranges = self.ranges[ranges].reset_index(drop=True)
+        kept_items["launch_id"] = _relinked(kept_items["launch_id"], call_rows)
+        kept_calls["range_id"] = _relinked(kept_calls["range_id"], range_rows)
+        kept_ranges["parent_id"] = _relinked(kept_ranges["parent_id"], range_rows)
+        return replace(self, items=kept_items, calls=kept_calls, ranges=kept_ranges, gaps=GAPS.empty())
 
 
 def build(raw: RawTrace) -> Timeline:
-    """Link a raw trace: items to launches, calls to ranges, ranges to parents. Rows are renumbered by start."""
-    calls = _renumbered(raw.calls)
-    ranges = _renumbered(raw.ranges)
-    items = _renumbered(raw.items)
+    """Link a raw trace: items to launches, calls to ranges, ranges to parents. Rows are renumbered by (rank, start)."""
+    calls, ranges, items = _renumbered(raw.calls), _renumbered(raw.ranges), _renumbered(raw.items)
     launch = _launch_rows(items, calls)
-    linked = launch >= 0
-    items["launch_id"] = pd.arrays.IntegerArray(np.where(linked, launch, 0), ~linked)
-    calls["item_count"] = np.bincount(launch[linked], minlength=len(calls)).astype(np.int64)
-    parent, depth = nest(ranges)
-    ranges["parent_id"] = pd.arrays.IntegerArray(np.maximum(parent, 0), parent < 0)
+    items["launch_id"] = _optional(launch)
+    calls["item_count"] = np.bincount(launch[launch >= 0], minlength=len(calls)).astype(np.int64)
+    # With a clock of 1 µs a child may end one tick after its parent.
+    parent, depth = nest(ranges, raw.coarse_ns - 1)
+    ranges["parent_id"] = _optional(parent)
     ranges["depth"] = depth
-    inner = innermost_at(ranges, parent, calls)
-    calls["range_id"] = pd.arrays.IntegerArray(np.maximum(inner, 0), inner < 0)
+    calls["range_id"] = _optional(innermost_at(ranges, parent, calls))
     return Timeline(
         ITEMS.build(items),
         CALLS.build(calls),
@@ -183,13 +214,15 @@ def concat(parts: list[RawTrace], info: TraceInfo, notes: tuple[QualityNote, ...
 
 
 def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Frames one below the other, categories united: pandas would fall back to objects where they differ."""
-    made = pd.concat([frame.astype({c: "object" for c in _categories(frame)}) for frame in frames], ignore_index=True)
-    return made.astype({c: "category" for c in _categories(frames[0])})
-
-
-def _categories(frame: pd.DataFrame) -> list[str]:
-    return [column for column in frame.columns if isinstance(frame[column].dtype, pd.CategoricalDtype)]
+    """Frames one below the other, categories united: plain concat falls back to objects where categories differ."""
+    made = {}
+    for column in frames[0].columns:
+        parts = [frame[column] for frame in frames]
+        if isinstance(parts[0].dtype, pd.CategoricalDtype):
+            made[column] = pd.Series(union_categoricals([part.array for part in parts]))
+        else:
+            made[column] = pd.concat(parts, ignore_index=True)
+    return pd.DataFrame(made)
 
 
 def _renumbered(frame: pd.DataFrame) -> pd.DataFrame:
@@ -198,10 +231,15 @@ def _renumbered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _launch_rows(items: pd.DataFrame, calls: pd.DataFrame) -> Ints:
-    """Row of the launch of each item, -1 for none: int64 (items,). Where several calls share an id the earliest wins: it is
-    the outermost, a runtime call around the driver call it makes."""
-    made = np.full(len(items), -1, dtype=np.int64)
+    """Row of the launch of each item, -1 for none: int64 (items,).
+
+    Where several calls share an id, those that submit work come first, then the earliest: it is the outermost, a runtime
+    call around the driver call it makes.
+    """
+    made = np.full(len(items), NONE, dtype=np.int64)
     source = calls[calls["correlation"].notna()]
+    submits = source["kind"].isin(SUBMITTING).to_numpy()
+    source = source.iloc[np.argsort(~submits, kind="stable")]
     by_process = (items["pid"] != 0).to_numpy()
     wanted = items["correlation"].notna().to_numpy()
     for keys, mask in (
@@ -212,8 +250,32 @@ def _launch_rows(items: pd.DataFrame, calls: pd.DataFrame) -> Ints:
             unique = source.drop_duplicates(keys, keep="first")
             index = pd.MultiIndex.from_frame(unique[keys].astype("int64"))
             at = index.get_indexer(pd.MultiIndex.from_frame(items.loc[mask, keys].astype("int64")))
-            made[mask] = np.where(at >= 0, unique.index.to_numpy()[at], -1)
+            made[mask] = np.where(at >= 0, unique.index.to_numpy()[at], NONE)
     return made
+
+
+def _optional(rows: Ints) -> pd.api.extensions.ExtensionArray:
+    """Row numbers with -1 for none as a nullable column."""
+    return pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0)
+
+
+def _linked_rows(links: pd.Series) -> Ints:
+    return links.dropna().to_numpy(dtype=np.int64)
+
+
+def _new_rows(kept: Bools) -> Ints:
+    """New row of each old one, -1 for a dropped one."""
+    return np.where(kept, np.cumsum(kept) - 1, NONE)
+
+
+def _relinked(links: pd.Series, new_rows: Ints) -> pd.api.extensions.ExtensionArray:
+    old = links.fillna(NONE).to_numpy(dtype=np.int64)
+    return _optional(np.where(old >= 0, new_rows[np.maximum(old, 0)], NONE) if len(new_rows) else old)
+
+
+def _touches(frame: pd.DataFrame, start_ns: int, end_ns: int) -> Bools:
+    touching: Bools = ((frame["end_ns"] > start_ns) & (frame["start_ns"] < end_ns)).to_numpy(dtype=bool)
+    return touching.copy()
 
 
 def _expand(low: Ints, length: Ints, owner: Ints) -> tuple[Ints, Ints]:
@@ -222,8 +284,3 @@ def _expand(low: Ints, length: Ints, owner: Ints) -> tuple[Ints, Ints]:
     begin = np.cumsum(length) - length
     at = np.arange(total, dtype=np.int64) - np.repeat(begin, length) + np.repeat(low, length)
     return at, np.repeat(owner, length)
-
-
-def _thread_set(frame: pd.DataFrame) -> set[tuple[int, int, int]]:
-    pairs = frame[["rank", "pid", "tid"]].drop_duplicates()
-    return {(int(rank), int(pid), int(tid)) for rank, pid, tid in pairs.itertuples(index=False)}
