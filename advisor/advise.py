@@ -143,8 +143,8 @@ def _series(timeline: Timeline, found: Found, focus: DeviceSummary) -> tuple[Ser
     rows = rows.iloc[:: max(1, len(rows) // _SCATTER_POINTS)]
     scatter = Series(
         id="launch-to-execute",
-        x=tuple(rows["item_ns"].astype(float)),
-        y=tuple(rows["issue_ns"].astype(float)),
+        x=tuple(rows["item_ns"].astype(float).tolist()),
+        y=tuple(rows["issue_ns"].astype(float).tolist()),
         x_label="item ns",
         y_label="issue ns",
         names=tuple(items.loc[rows.index, "name"].astype(str).str.slice(0, 120)),
@@ -157,8 +157,8 @@ def _series(timeline: Timeline, found: Found, focus: DeviceSummary) -> tuple[Ser
     every = max(1, len(times) // _DEPTH_POINTS)
     queue = Series(
         id="queue-depth",
-        x=tuple((times[::every] - window[0]).astype(float)),
-        y=tuple(depth[::every].astype(float)),
+        x=tuple((times[::every] - window[0]).astype(float).tolist()),
+        y=tuple(depth[::every].astype(float).tolist()),
         x_label="ns from the step's first item",
         y_label="items launched and not started",
     )
