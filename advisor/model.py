@@ -309,6 +309,7 @@ class Region(Value, kw_only=True):
     parent_id: str | None = None
     how: str = ""
     bytes_in: int = 0  # input bytes a replay would have to stage, when known
+    kernel_count: float = 0.0  # items that are kernels, not copies or memsets
 
 
 class Blocker(Value, kw_only=True):

@@ -34,6 +34,7 @@ class Columns:
     graphed: Bools
     to_host: Bools
     to_device: Bools
+    is_kernel: Bools
     launch: npt.NDArray[np.float64]
     launch_is_graph: Bools
     cause: dict[Cause, Ints]
@@ -61,6 +62,7 @@ def columns(timeline: Timeline, rank: int, device: int) -> Columns:
         graphed=graphed(timeline, items),
         to_host=(items["copy_kind"] == "d2h").to_numpy(dtype=bool, na_value=False),
         to_device=(items["copy_kind"] == "h2d").to_numpy(dtype=bool, na_value=False),
+        is_kernel=(items["kind"] == "kernel").to_numpy(dtype=bool, na_value=False),
         launch=launch,
         launch_is_graph=is_graph,
         cause=cause,
@@ -125,6 +127,7 @@ def measure(identity: Identity, found: Occurrences, shared: Columns, windows: St
         location=identity.location,
         parent_id=identity.parent_id,
         how=identity.how,
+        kernel_count=_median(_per_occurrence(shared.is_kernel[items].astype(np.int64), owner, count)),
     )
 
 
