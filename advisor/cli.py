@@ -95,6 +95,25 @@ def diff(
     raise typer.Exit(command.run(a, b, format_name, out))
 
 
+@app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile`.")],
+    region: Annotated[str, typer.Option(help="Only this: a region's id or label, file:first-last, module:PATH.")] = "",
+    what_if: Annotated[bool, typer.Option("--what-if/--no-what-if", help="Also try mechanical fixes.")] = True,
+    max_attempts: Annotated[int, typer.Option(min=1, help="Captures to try at most.")] = 6,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further attempt starts.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds one child process may take.")] = 120.0,
+    strategies: Annotated[str, typer.Option(help="Also compare, comma-separated: compile, callables.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the verification as JSON and nothing else.")] = False,
+) -> None:
+    """Capture the regions of a run's script in place, replay them, prove gain and equality."""
+    from advisor.commands import verify as command
+
+    names = tuple(name for name in strategies.split(",") if name)
+    options = command.Options(run, region, what_if, max_attempts, budget, timeout, names, json)
+    raise typer.Exit(command.run(options))
+
+
 def main() -> None:
     """Entry point. The only place where an AdvisorError becomes a line and an exit code."""
     try:

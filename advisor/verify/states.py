@@ -108,17 +108,18 @@ class Judged:
     missing: tuple[str, ...] = ()
 
 
-def judge(
-    base: dict[int, Checkpoint],
-    again: dict[int, Checkpoint] | None,
-    graph: dict[int, Checkpoint],
-    ignored: frozenset[str] = frozenset(),
-) -> Judged:
-    """Whether the graph child's state is the eager child's: to the bit, or within what two eager runs differ by."""
+Run = dict[int, Checkpoint]
+
+
+def judge(base: Run, graph: Run, pair: tuple[Run, Run] | None, ignored: frozenset[str] = frozenset()) -> Judged:
+    """Whether the graph child's state is that of the eager child `base`: to the bit, or within the noise.
+
+    `pair` are two eager runs of the same script: what differs between them is noise. None allows none.
+    """
     steps = sorted(base.keys() & graph.keys())
     if not steps:
         return Judged(Equality(outcome=EqualityOutcome.NOT_CHECKED))
-    noise = _noise(base, again, ignored)
+    noise = _noise(pair, ignored)
     worst = 0.0
     largest = 0.0
     for step in steps:
@@ -167,11 +168,10 @@ class _Noise:
     absolute: float
 
 
-def _noise(
-    base: dict[int, Checkpoint], again: dict[int, Checkpoint] | None, ignored: frozenset[str]
-) -> _Noise:
-    if again is None:
+def _noise(pair: tuple[Run, Run] | None, ignored: frozenset[str]) -> _Noise:
+    if pair is None:
         return _Noise({}, frozenset(), (), 0.0)
+    base, again = pair
     relative: dict[int, float] = {}
     tensors: set[str] = set()
     values: dict[str, None] = {}

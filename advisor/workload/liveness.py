@@ -71,7 +71,7 @@ def analyse(scope: Scope, block: list[ast.stmt], first: int, last: int, tree: as
         receivers=tuple(sorted(pure_receivers & flow.exposed)),
         path_reads=tuple(sorted(flow.path_reads)),
         path_writes=tuple(sorted(path for path in flow.path_writes if path.root not in written)),
-        refusals=tuple(_refusals(span)),
+        refusals=tuple(refusals(span)),
     )
 
 
@@ -173,7 +173,7 @@ def _read_elsewhere(scope: Scope, tree: ast.Module) -> set[str] | None:
 # --- what forbids skipping -------------------------------------------------------------------------------------------
 
 
-def _refusals(span: list[ast.stmt]) -> Iterator[Refusal]:
+def refusals(span: list[ast.stmt]) -> Iterator[Refusal]:
     for statement in span:
         yield from _refuse(statement, in_loop=False)
 

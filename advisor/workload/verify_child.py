@@ -9,6 +9,7 @@ import ast
 import sys
 import time
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -83,11 +84,14 @@ class Child:
             module_span.install(self.session, self.spec.module)
         elif self.spec.strategy != "in_place":
             strategies.start(self.spec.strategy, self.session, self.spec)
-        outcome = loader.execute(self.job, self.transform, self.finish)
-        if outcome.ending == "failed" and outcome.error is not None and not self._written:
-            self.error = outcome.error
-        self.finish()
-        return outcome
+        plain = sys.excepthook
+
+        def note(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+            self.error = error
+            plain(kind, error, traceback)
+
+        sys.excepthook = note  # the loader reports the script's exception here, before it calls `finish`
+        return loader.execute(self.job, self.transform, self.finish)
 
     def _wait_for_turn(self) -> None:
         """Say that the script is set up, and wait until the children before this one are measured."""
@@ -105,19 +109,22 @@ class Child:
         self.labels[file.path] = file.label
         self._registry.files = frozenset(self.sources)
         self._fingerprints.user_modules |= {file.module}
+        loop = None
         try:
             loop = self._loop(tree, file)
+            if loop is not None:
+                file.inject[spans.STEP_NAME] = self.session
             if file.label == self.spec.span_file and self.spec.first_line:
                 self._wrap(tree, file)
             elif any(fix.file == file.label for fix in self.spec.fixes):
                 self._edit_only(tree, file)
         except (spans.SpanError, ValueError) as error:
-            self.refused = f"{file.label}: {error}"
-            self.session.done = True
-            self.session.stop()
+            if self.spec.role == "graph":
+                self.refused = f"{file.label}: {error}"
+                self.session.done = True
+                self.session.stop()
         if loop is not None:
             spans.wrap_loop(*loop)
-            file.inject[spans.STEP_NAME] = self.session
         return tree
 
     def _loop(self, tree: ast.Module, file: SourceFile) -> tuple[Scope, ast.For | ast.While] | None:
@@ -184,19 +191,14 @@ class Child:
         """Write the report unless it is written. Called once the script is over."""
         if self._written:
             return
-        error = self.error if self.error is not None else self._script_error()
-        if error is not None and not isinstance(error, loader.StopRun | SystemExit):
-            self._write_error(error)
+        if self.error is not None:
+            self._write_error(self.error)
         elif self.session.refusal is not None:
             self._write("refused", self.session.refusal.evidence)
         elif self.refused:
             self._write("refused", self.refused)
         else:
             self._write("ran", "")
-
-    def _script_error(self) -> BaseException | None:
-        """The exception the loader is handling while it calls `finish`, if the script raised one."""
-        return sys.exc_info()[1]
 
     def _write_error(self, error: BaseException) -> None:
         failure = diagnose.failure_of(error)

@@ -22,6 +22,7 @@ TITLES: Final[dict[str, str]] = {
     "capturable": "construct the optimizer with capturable=True",
     "lr-tensor": "keep the learning rate in a GPU tensor",
     "fused": "construct the optimizer with fused=True",
+    "stage": "prepare the input before the span",
     "defer": "read the value after the span instead of inside it",
     "zero-grad": "zero the gradients in place: zero_grad(set_to_none=False)",
     "non-blocking": "copy with non_blocking=True",
@@ -35,13 +36,18 @@ _ARGUMENTS: Final = {"capturable": "capturable=True", "fused": "fused=True"}
 
 
 class Edit(NamedTuple):
-    """Replace lines first..last by `text` (no lines: delete them); `after` lines go behind line `behind`."""
+    """Replace lines first..last by `text` (no lines: delete them).
+
+    `after` goes behind the span, whose last line is `behind`; `front` goes before the span, whose first line is `ahead`.
+    """
 
     first: int
     last: int
     text: tuple[str, ...]
     behind: int = 0
     after: tuple[str, ...] = ()
+    ahead: int = 0
+    front: tuple[str, ...] = ()
 
 
 # --- deferring a host read ------------------------------------------------------------------------------------------------
@@ -139,6 +145,55 @@ def _leaves(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Return | ast.Break | ast.Continue | ast.Yield) for node in ast.walk(statement))
 
 
+# --- preparing an input --------------------------------------------------------------------------------------------------
+
+
+def staged(span: list[ast.stmt], line: int, changing: set[str], number: int = 0) -> Edit | None:
+    """How the statement on `line`, one of `span`, gets along without the Python numbers `changing`; None when it cannot.
+
+    What it reads with their help (`images[i % 8]`) is read before the span, or the statement as a whole runs before it.
+    """
+    position = next((i for i, s in enumerate(span) if first_line(s) <= line <= (s.end_lineno or 0)), None)
+    if position is None:
+        return None
+    statement = span[position]
+    earlier = Flow()
+    earlier.block(span[:position])
+    start, first, last = first_line(span[0]), first_line(statement), statement.end_lineno or 0
+    taker = _Taker(changing, number)
+    kept = taker.visit(ast.parse(ast.unparse(statement)).body[0])
+    rest, read = Flow(), Flow()
+    rest.block([kept])
+    read.block(ast.parse("\n".join(text for _, text in taker.taken)).body)
+    calls = any(isinstance(node, ast.Call) for node in ast.walk(kept))
+    if taker.taken and calls and not rest.exposed & changing and not read.exposed & earlier.may:
+        front = tuple(f"{name} = {text}" for name, text in taker.taken)
+        return Edit(first, last, tuple(ast.unparse(kept).split("\n")), ahead=start, front=front)
+    whole = Flow()
+    whole.block([statement])
+    clashes = whole.exposed & earlier.may or whole.may & (earlier.exposed | earlier.may)
+    if position and not clashes and not _leaves(statement) and not _changes_tensors(span[:position], whole.exposed):
+        return Edit(first, last, (), ahead=start, front=tuple(ast.unparse(statement).split("\n")))
+    return None
+
+
+class _Taker(ast.NodeTransformer):
+    """Takes out subscripts that read one of the changing numbers and leaves a name in their place."""
+
+    def __init__(self, changing: set[str], number: int) -> None:
+        self.taken: list[tuple[str, str]] = []
+        self._changing = changing
+        self._number = number
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        if not names & self._changing or not isinstance(node.ctx, ast.Load):
+            return self.generic_visit(node)
+        name = f"staged_{self._number + len(self.taken)}"
+        self.taken.append((name, ast.unparse(node)))
+        return ast.Name(id=name, ctx=ast.Load())
+
+
 # --- edits of a fix ---------------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +201,9 @@ def edits(fix: FixSpec, tree: ast.Module, span: list[ast.stmt], number: int = 0)
     """The edits of a source fix in the file it names; nothing for a run-time fix or one that does not apply."""
     if fix.id == "defer":
         found = deferred(span, fix.line, number)
+        return [found] if found else []
+    if fix.id == "stage":
+        found = staged(span, fix.line, set(fix.detail.split(",")), number)
         return [found] if found else []
     if fix.id == "zero-grad":
         return [edit for node in ast.walk(tree) if isinstance(node, ast.Expr) for edit in _zero_grad(node, fix.line)]
@@ -178,9 +236,10 @@ def _add_non_blocking(found: re.Match[str]) -> str:
 
 
 def apply(tree: ast.Module, located: Located, changes: Iterable[Edit]) -> Located:
-    """Apply edits to the tree; returns where the span lies afterwards. Moved statements end up behind the span."""
+    """Apply edits to the tree; returns where the span lies afterwards. Moved statements end up behind or before the span."""
     inside = {id(statement) for statement in located.statements}
     behind: list[ast.stmt] = []
+    ahead: list[ast.stmt] = []
     for edit in changes:
         block, index = _find(tree, edit)
         fresh = _parse(edit.text, edit.first)
@@ -190,11 +249,13 @@ def apply(tree: ast.Module, located: Located, changes: Iterable[Edit]) -> Locate
         if not block:
             block.append(_parse(("pass",), edit.first)[0])
         behind += _parse(edit.after, edit.first)
+        ahead += _parse(edit.front, edit.first)
     positions = [i for i, statement in enumerate(located.block) if id(statement) in inside]
     if not positions:
         raise ValueError("the fixes leave nothing of the span")
     located.block[positions[-1] + 1 : positions[-1] + 1] = behind
-    return Located(located.scope, located.block, positions[0], positions[-1])
+    located.block[positions[0] : positions[0]] = ahead
+    return Located(located.scope, located.block, positions[0] + len(ahead), positions[-1] + len(ahead))
 
 
 def _find(tree: ast.Module, edit: Edit) -> tuple[list[ast.stmt], int]:
@@ -224,6 +285,9 @@ def diff(file: str, source: str, changes: Iterable[Edit]) -> str:
     by_first = {edit.first: edit for edit in changes}
     skip_to = 0
     for number, text in enumerate(old, start=1):
+        for moved in by_first.values():
+            if moved.front and moved.ahead == number:
+                new += [_indent(old[moved.first - 1]) + line for line in moved.front]
         edit = by_first.get(number)
         if edit is not None:
             new += [_indent(text) + line for line in edit.text]

@@ -1,0 +1,185 @@
+"""The search: eager children once, then candidates wave by wave until one pays, the budget is spent, or none is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from advisor.errors import ScriptFailed
+from advisor.model import Attempt, Outcome, Verification
+from advisor.verify import combine, plan
+from advisor.verify.children import ChildRun, Order, Script, run_wave
+from advisor.verify.combine import NUMERIC, Eager
+from advisor.verify.plan import Candidate, Sources
+from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
+
+_DONE: Final = (Outcome.VERIFIED, Outcome.NOT_FASTER)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search may cost. Times in seconds."""
+
+    budget_s: float = 60.0
+    max_attempts: int = 6
+    timeout_s: float = 120.0  # of one child
+    what_if: bool = True
+    parallel: int = 4  # children that may be set up at once
+
+
+@dataclass
+class Search:
+    """One search. `loop` is (file, line) of the hot loop, or None when the steps are the span's own executions."""
+
+    script: Script
+    sources: Sources
+    loop: tuple[str, int] | None
+    folder: Path
+    limits: Limits
+    schedule: Schedule = field(default_factory=Schedule)
+    tell: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+        self._attempts: list[Attempt] = []
+        self._tried: set[tuple[object, ...]] = set()
+        self._fixed: dict[tuple[str, ...], ChildRun] = {}
+        self._number = 0
+        self._eager: Eager | None = None
+        self.notes: list[str] = []
+
+    def run(self, candidates: list[Candidate], strategies: tuple[str, ...] = ()) -> Verification:
+        """Try candidates, best first. Raises ScriptFailed when the script does not even run eagerly."""
+        queue = list(candidates)
+        first = queue[0] if queue else None
+        while queue and not self._spent():
+            wave = self._next_wave(queue)
+            if not wave:
+                break
+            found = self._try(wave)
+            if any(one.outcome in _DONE for one, _ in found):
+                break
+            follow = [more for one, ran in found for more in self._follow(one, ran)]
+            queue = [*follow, *queue]
+        if first is not None and strategies and not self._spent():
+            self._try([(first, name) for name in strategies])
+        untried = [candidate.label for candidate in queue if candidate.key not in self._tried]
+        return Verification(
+            attempts=tuple(self._attempts),
+            untried=tuple(dict.fromkeys(untried)),
+            budget_ns=round(self.limits.budget_s * 1e9),
+            wall_ns=round((time.monotonic() - self._began) * 1e9),
+            notes=tuple(self.notes),
+        )
+
+    def _spent(self) -> bool:
+        over = time.monotonic() - self._began > self.limits.budget_s
+        return over or len(self._attempts) >= self.limits.max_attempts
+
+    def _next_wave(self, queue: list[Candidate]) -> list[tuple[Candidate, str]]:
+        """The next candidate as it is and, beside it, with the fixes its source already calls for."""
+        while queue:
+            candidate = queue.pop(0)
+            if candidate.key in self._tried:
+                continue
+            wave = [candidate]
+            if self.limits.what_if:
+                better = candidate.fixed(*plan.foreseen(self.sources, candidate))
+                if better.key != candidate.key and better.key not in self._tried:
+                    wave.append(better)
+            self._tried |= {one.key for one in wave}
+            return [(one, "in_place") for one in wave]
+        return []
+
+    def _follow(self, attempt: Attempt, ran: tuple[Candidate, ChildRun]) -> list[Candidate]:
+        candidate, run = ran
+        if run.report is None or candidate.module:
+            return []
+        hazard = attempt.equality.hazard.id if attempt.equality and attempt.equality.hazard else ""
+        found = plan.follow_up(self.sources, candidate, run.report, hazard)
+        if not self.limits.what_if:
+            found = [one for one in found if len(one.fixes) <= len(candidate.fixes)]
+        return [one for one in found if one.key not in self._tried]
+
+    # --- children --------------------------------------------------------------------------------------------------------
+
+    def _try(self, wave: list[tuple[Candidate, str]]) -> list[tuple[Attempt, tuple[Candidate, ChildRun]]]:
+        orders: list[Order] = []
+        if self._eager is None:
+            orders += [self._order("eager", wave[0][0], "eager"), self._order("eager-again", wave[0][0], "eager")]
+        for candidate, _ in wave:
+            numeric = self._numeric(candidate)
+            if numeric and numeric not in self._fixed and all(order.name != self._name(numeric) for order in orders):
+                fixes = tuple(FixSpec(id=name) for name in numeric)
+                orders.append(self._order(self._name(numeric), _with_fixes(candidate, fixes), "eager"))
+        graphs = []
+        for candidate, strategy in wave:
+            self._number += 1
+            graphs.append(self._order(f"attempt-{self._number}", candidate, "graph", strategy))
+        runs = {run.name: run for run in self._run([*orders, *graphs])}
+        self._take_eager(runs)
+        for numeric in {self._numeric(candidate) for candidate, _ in wave}:
+            if self._name(numeric) in runs:
+                self._fixed[numeric] = runs[self._name(numeric)]
+        found = []
+        for order, (candidate, strategy) in zip(graphs, wave, strict=True):
+            assert self._eager is not None
+            eager = Eager(self._eager.first, self._eager.again, self._fixed.get(self._numeric(candidate)))
+            attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
+            self._attempts.append(attempt)
+            found.append((attempt, (candidate, runs[order.name])))
+        return found
+
+    def _take_eager(self, runs: dict[str, ChildRun]) -> None:
+        if self._eager is not None:
+            return
+        first, again = runs["eager"], runs["eager-again"]
+        for run in (first, again):
+            if run.timed_out:
+                raise ScriptFailed(f"the script did not reach {self.schedule.total} steps within its time limit; see {run.log}")
+            if run.report is None:
+                raise ScriptFailed(f"the script ended without a report ({run.crash_text()}): {run.last_lines()}; see {run.log}")
+            if run.report.ending == "failed":
+                raise ScriptFailed(f"the script failed: {run.report.message}; its output is in {run.log}")
+        self._eager = Eager(first, again)
+
+    def _run(self, orders: list[Order]) -> list[ChildRun]:
+        size = max(1, self.limits.parallel)
+        runs: list[ChildRun] = []
+        for begin in range(0, len(orders), size):
+            runs += run_wave(self.script, orders[begin : begin + size], self.limits.timeout_s, self.tell)
+        return runs
+
+    def _order(self, name: str, candidate: Candidate, role: str, strategy: str = "in_place") -> Order:
+        file, line = self.loop if self.loop is not None else ("", 0)
+        spec = VerifySpec(
+            role="graph" if role == "graph" else "eager",
+            loop_file=file,
+            loop_line=line,
+            span_file=candidate.file,
+            first_line=candidate.first,
+            last_line=candidate.last,
+            module=candidate.module,
+            strategy=strategy,
+            fixes=candidate.fixes if role == "graph" or name.startswith("eager-with") else (),
+            schedule=self.schedule,
+        )
+        return Order(name, spec, self.folder / name)
+
+    @staticmethod
+    def _numeric(candidate: Candidate) -> tuple[str, ...]:
+        return tuple(sorted({fix.id for fix in candidate.fixes} & NUMERIC))
+
+    @staticmethod
+    def _name(numeric: tuple[str, ...]) -> str:
+        return "eager-with-" + "-".join(numeric) if numeric else "eager-with-nothing"
+
+
+def _with_fixes(candidate: Candidate, fixes: tuple[FixSpec, ...]) -> Candidate:
+    """The candidate with these fixes instead of its own."""
+    return Candidate(candidate.file, candidate.first, candidate.last, fixes, candidate.module)
+
+
