@@ -8,11 +8,14 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from advisor.calls import GRAPH
 from advisor.model import RegionKind
 from advisor.regions.groups import Group
 from advisor.regions.rows import Occurrences, StepWindows
 from advisor.regions.sequence import find_period
+from advisor.tables import optional_ids
 from advisor.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -168,7 +171,7 @@ def _from_sequence(timeline: Timeline, rank: int, device: int) -> ChosenStep | N
     if len(mine) == 0:
         return None
     start, reached = mine["start_ns"].to_numpy(), np.maximum.accumulate(mine["end_ns"].to_numpy())
-    gap = np.concatenate(([0], np.maximum(start[1:] - reached[:-1], 0)))
+    gap = np.concatenate(([0], np.maximum(start[1:] - reached[:-1], 0))) + _graph_starts(timeline, mine)
     period = find_period(mine["name"].cat.codes.to_numpy().astype(np.int64), gap)
     if period is None or len(period.bounds) < _MIN_STEPS + 1:
         return None
@@ -179,6 +182,15 @@ def _from_sequence(timeline: Timeline, rank: int, device: int) -> ChosenStep | N
     )
     windows = device_windows(timeline, occurrences, rank, device)
     return ChosenStep(f"sequence of {period.length} items", how, None, occurrences, windows)
+
+
+def _graph_starts(timeline: Timeline, items: pd.DataFrame) -> Ints:
+    """A second of imagined idle time before the first item of each graph replay: where a replay begins, so does a repetition."""
+    launch = optional_ids(items["launch_id"])
+    replay = np.zeros(len(launch), dtype=bool)
+    replay[launch >= 0] = (timeline.calls["kind"] == GRAPH).to_numpy(dtype=bool)[launch[launch >= 0]]
+    begins = np.concatenate(([True], launch[1:] != launch[:-1]))
+    return np.where(replay & begins, 1_000_000_000, 0)
 
 
 def _sequence_occurrences(timeline: Timeline, item_ids: Ints, bounds: Ints) -> Occurrences:
