@@ -81,13 +81,17 @@ def _nearest(names: Ints, pattern: Ints, expected: int, slack: int) -> int:
 
 
 def _first_of_repetition(names: Ints, gap_before_ns: Ints, length: int) -> int:
-    """Where the first repetition begins: at the name that comes once a repetition and after the longest mean gap."""
+    """Where the first repetition begins: the place with the longest mean gap before it.
+
+    A place is a position within the period, or a name that comes once a repetition. Positions smear when a repetition is an
+    item longer or shorter; names do not, but the first item's name may come several times (a fill, a copy).
+    """
+    whole = len(names) // length * length
+    by_position = gap_before_ns[:whole].reshape(-1, length)[1:].mean(axis=0)
     repeats = len(names) / length
     counts = np.bincount(names)
     once = np.flatnonzero(np.abs(counts - repeats) <= 0.2 * repeats)
-    if len(once):
-        mean_gap = np.bincount(names, gap_before_ns)[once] / counts[once]
-        return int(np.flatnonzero(names == once[np.argmax(mean_gap)])[0])
-    # Every name comes several times a repetition (a stack of equal layers): take the position with the longest mean gap.
-    whole = len(names) // length * length
-    return int(np.argmax(gap_before_ns[:whole].reshape(-1, length)[1:].mean(axis=0)))
+    by_name = np.bincount(names, gap_before_ns)[once] / counts[once]
+    if len(once) and by_name.max() >= by_position.max():
+        return int(np.flatnonzero(names == once[np.argmax(by_name)])[0])
+    return int(np.argmax(by_position))
