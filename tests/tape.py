@@ -36,11 +36,14 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._schema.name.split("::")[-1] in SYNCING:
+        name = func._schema.name.split("::")[-1]
+        if name in SYNCING or (name == "index" and _by_mask(args[1])):
             raise RuntimeError(CAPTURING)
         writes, views = _aliases(func)
         if writes:
             self._save(func, args, kwargs)
+        elif name == "native_batch_norm":  # writes its running statistics without saying so
+            self._keep([value for value in args[3:5] if value is not None])
         result = func(*args, **kwargs)
         if writes or not views:
             self.calls.append((func, args, kwargs, result))
@@ -51,9 +54,16 @@ class _Recorder(TorchDispatchMode):
             if declared.alias_info is None or not declared.alias_info.is_write:
                 continue
             value = args[position] if position < len(args) else kwargs.get(declared.name)
-            for leaf in tree_flatten(value)[0]:
-                if isinstance(leaf, torch.Tensor) and leaf.data_ptr() not in self.saved:
-                    self.saved[leaf.data_ptr()] = (leaf.detach(), leaf.detach().clone())
+            self._keep(tree_flatten(value)[0])
+
+    def _keep(self, leaves: list[Any]) -> None:
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.data_ptr() not in self.saved:
+                self.saved[leaf.data_ptr()] = (leaf.detach(), leaf.detach().clone())
+
+
+def _by_mask(indices: Any) -> bool:
+    return any(index is not None and index.dtype is torch.bool for index in indices)
 
 
 class TapeGraph:

@@ -10,13 +10,18 @@ import numpy as np
 import torch
 from tape import TapeDevice
 
+from advisor.model import Attempt
+from advisor.verify import combine
+from advisor.verify.children import ChildRun
+from advisor.verify.combine import Eager
+from advisor.verify.plan import Candidate, Sources
 from advisor.workload import state
 from advisor.workload.imports import SourceFile
 from advisor.workload.job import Job
 from advisor.workload.verify_child import Child
 from advisor.workload.verify_job import ChildReport, FixSpec, Schedule, VerifySpec, read_report
 
-SHORT = Schedule(warmup=5, checks=6, block=3, blocks=4)
+SHORT = Schedule(warmup=5, checks=6, block=3, blocks=6)
 
 
 class Stop(BaseException):
@@ -77,3 +82,27 @@ def dedent(text: str) -> str:
 
 def fix(name: str, text: str = "", marker: str = "") -> FixSpec:
     return FixSpec(id=name, file="prog.py" if marker else "", line=line_of(text, marker) if marker else 0)
+
+
+def verify(
+    folder: Path,
+    text: str,
+    first: str,
+    last: str,
+    fixes: tuple[FixSpec, ...] = (),
+    **options: object,
+) -> Attempt:
+    """One attempt: eager, eager again, graph, and what the parent makes of them."""
+    loop = str(options.pop("loop", "for "))
+    runs = {}
+    for name, role in (("eager", "eager"), ("again", "eager"), ("graph", "graph")):
+        mine = fixes if role == "graph" else ()
+        spec = spec_for(text, role, first, last, loop, fixes=mine, **dict(options))
+        report = run_child(folder / name, text, spec)
+        runs[name] = ChildRun(name, folder / name, report, 0, False, 0)
+    if runs["eager"].report is not None:
+        assert runs["eager"].report.ending == "ran", runs["eager"].report.message
+    candidate = Candidate("prog.py", line_of(text, first), line_of(text, last), fixes)
+    return combine.attempt(
+        "attempt-1", candidate, runs["graph"], Eager(runs["eager"], runs["again"]), Sources({"prog.py": text})
+    )

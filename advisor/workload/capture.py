@@ -235,8 +235,7 @@ class SpanRuntime:
         for root, new in by_root.items():
             value = local.get(root, glob.get(root, MISSING))
             owned = {path: leaf for path, leaf in new.items() if (root,) == path or _reaches(value, path)}
-            for path in new.keys() - owned.keys():
-                capture.set_path(Path(path[0], path[1:]), new[path], local, glob)
+            self._substitute_paths(capture, {key: leaf for key, leaf in new.items() if key not in owned}, local, glob)
             if not owned:
                 continue
             fresh = trees.replaced(value, (root,), owned)
@@ -249,6 +248,19 @@ class SpanRuntime:
             else:
                 self.conductor.refuse("hidden-input", f"`{root}` comes from an enclosing function and moves every step")
         self.swaps = bool(self.ins)
+
+    def _substitute_paths(
+        self, capture: _Capture, new: Leaves, local: Namespace, glob: MutableMapping[str, Any]
+    ) -> None:
+        """Moving tensors held by attributes and items of the user's objects: rebind those for the capture."""
+        for path in sorted(self.spec.names.path_reads, key=lambda path: -len(path.steps)):
+            prefix = (path.root, *path.steps)
+            held = {key: new.pop(key) for key in list(new) if key[: len(prefix)] == prefix}
+            if held:
+                value = resolve(path, local, glob)
+                capture.set_path(path, trees.replaced(value, prefix, held), local, glob)
+        for key in new:  # inside an object that is another one in every step
+            capture.set_path(Path(key[0], key[1:]), new[key], local, glob)
 
     def _finish(self, capture: _Capture, local: Namespace, glob: MutableMapping[str, Any]) -> None:
         self._capturing = None
@@ -301,7 +313,7 @@ class _Capture:
     swapped: dict[str, Any] = field(default_factory=dict)
     swapped_globals: dict[str, Any] = field(default_factory=dict)
     generators: tuple[torch.Generator, ...] = ()
-    _paths: list[tuple[Any, str, Any]] = field(default_factory=list)
+    _paths: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
 
     def start(self) -> None:
         device = self.runtime.conductor.device
@@ -379,13 +391,14 @@ class _Capture:
         if owner is MISSING:
             return
         step = path.steps[-1]
-        self._paths.append((owner, step, get_step(owner, step)))
+        self._paths.append((owner, step, get_step(owner, step), value))
         set_step(owner, step, value)
 
     def restore_paths(self) -> None:
-        for owner, step, value in self._paths:
-            if any(get_step(owner, step) is item.static for item in self.staged.values()):
-                set_step(owner, step, value)
+        """Put the user's own values back where the span has left the substitutes."""
+        for owner, step, before, substitute in self._paths:
+            if get_step(owner, step) is substitute:
+                set_step(owner, step, before)
 
 
 def _live_outs(names: SpanNames, local: Namespace, glob: Namespace) -> dict[Path, Any]:

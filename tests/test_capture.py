@@ -1,0 +1,446 @@
+"""Capture, replay-and-skip and the faults it must never let pass, on the recording double."""
+
+from pathlib import Path
+
+import pytest
+from verify_harness import dedent, fix, verify
+
+from advisor.model import EqualityOutcome, Outcome
+
+EQUAL = (Outcome.VERIFIED, Outcome.NOT_FASTER)  # the double is no faster than eager: equality is what is tested here
+
+HEAD = """
+import random
+import torch
+from torch import nn
+torch.manual_seed(0)
+data = torch.randn(64, 4, 8)
+target = torch.randn(64, 4, 1)
+"""
+
+
+def program(text: str) -> str:
+    return dedent(HEAD) + dedent(text)
+
+
+TRAIN = program("""
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for i in range(60):
+    x, y = data[i].clone(), target[i].clone()
+    opt.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""")
+
+
+def test_whole_step_is_bit_identical_with_dropout_and_batch_norm(tmp_path: Path) -> None:
+    found = verify(tmp_path, TRAIN, "opt.zero_grad", "opt.step")
+    assert found.outcome in EQUAL, found.message
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    # the capturing step, 6 checked ones, and three replayed blocks of 3
+    assert found.replay_count == 1 + 6 + 3 * 3
+    assert found.fallback_count == 0
+
+
+def test_a_batch_norm_that_replays_saw_once_too_often_would_be_seen(tmp_path: Path) -> None:
+    """The warm-up of a capture must not advance the running statistics: eager and graph agree on their buffers."""
+    found = verify(tmp_path, TRAIN, "loss = nn", "loss = nn")
+    # forward alone: the backward pass outside has no graph to go through
+    assert found.outcome is Outcome.BLOCKED and found.blocker is not None
+    assert found.blocker.id == "autograd-cut"
+    assert found.blocker.location is not None and found.blocker.location.first_line == 13
+
+
+GRADS_OUTSIDE = program("""
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(60):
+    x, y = data[i].clone(), target[i].clone()
+    opt.zero_grad()
+    print(i)
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    opt.step()
+""")
+
+
+def test_forward_and_backward_alone_while_gradients_are_reset_outside(tmp_path: Path) -> None:
+    found = verify(tmp_path, GRADS_OUTSIDE, "loss = nn", "loss.backward")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "grad-reset-outside"
+    # the capturing step is the first that replays; its gradients are where eager's would be, the next ones are not
+    assert found.equality is not None and found.equality.first_step == 6
+
+
+def test_zeroing_in_place_makes_it_right(tmp_path: Path) -> None:
+    found = verify(tmp_path, GRADS_OUTSIDE, "loss = nn", "loss.backward", (fix("zero-grad", GRADS_OUTSIDE, "zero_grad"),))
+    assert found.outcome in EQUAL, found.message
+    assert "+    opt.zero_grad(set_to_none=False)" in found.fixes[0].diff
+
+
+def test_gradient_accumulation_over_two_micro_batches(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(60):
+        x, y = data[i].clone(), target[i].clone()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        if i % 2 == 1:
+            opt.step()
+            opt.zero_grad()
+    """)
+    found = verify(tmp_path, text, "loss = nn", "loss.backward")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "grad-accumulate-twice"
+
+
+SCHEDULED = program("""
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(opt, step_size=7, gamma=0.5)
+for i in range(60):
+    x, y = data[i].clone(), target[i].clone()
+    opt.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    opt.step()
+    schedule.step()
+""")
+
+
+def test_a_float_learning_rate_under_a_scheduler_is_frozen(tmp_path: Path) -> None:
+    found = verify(tmp_path, SCHEDULED, "opt.zero_grad", "opt.step")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "frozen-lr-sgd"
+    assert "0.1 -> 0.05" in found.hazards[0].evidence
+    # steps 0..6 run at 0.1, the rate changes after step 6, step 7 is the first that is wrong
+    assert found.equality is not None and found.equality.first_step == 7
+
+
+def test_a_python_counter_in_the_span(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 1)
+    seen = 0
+    for i in range(60):
+        x = data[i].clone()
+        with torch.no_grad():
+            out = model(x)
+        seen += 1
+        print(seen)
+    """)
+    found = verify(tmp_path, text, "with torch", "seen += 1")
+    assert found.outcome is Outcome.BLOCKED and found.blocker is not None
+    assert found.blocker.id == "cpu-side-effect"
+    assert "seen" in found.message
+
+
+def test_a_counter_hidden_in_a_called_method(tmp_path: Path) -> None:
+    text = program("""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 1)
+        def forward(self, x):
+            counts["calls"] += 1
+            return self.lin(x)
+    counts = {"calls": 0}
+    model = Net()
+    for i in range(60):
+        x = data[i].clone()
+        with torch.no_grad():
+            out = model(x)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = model")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "cpu-side-effect"
+    assert found.hazards[0].location is not None
+    assert found.equality is not None and found.equality.python_values == ("counts['calls']",)
+
+
+def test_a_state_rebound_as_an_attribute_inside_the_model(tmp_path: Path) -> None:
+    text = program("""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+            self.last = torch.zeros(4, 8)
+        def forward(self, x):
+            self.last = torch.tanh(self.lin(x) + self.last)
+            return self.last.sum(-1)
+    model = Net()
+    for i in range(60):
+        x = data[i].clone()
+        with torch.no_grad():
+            out = model(x)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = model")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "stale-input"
+    assert "Net[0].last" in found.hazards[0].evidence
+
+
+def test_a_tensor_rebound_outside_after_the_warm_up_falls_back(tmp_path: Path) -> None:
+    text = program("""
+    scale = torch.ones(8)
+    for i in range(60):
+        x = data[i].clone()
+        if i == 8:
+            scale = torch.full((8,), 2.0)
+        out = x * scale
+        print(out.sum())
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    # captured with the first tensor; after the rebinding nothing may be replayed, and the results stay right
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    # step 5 captures, 6 and 7 replay; then all of 8..11 and three replay blocks of 3 fall back
+    assert (found.replay_count, found.fallback_count, found.signature_count) == (3, 4 + 9, 1)
+    assert any(hazard.id == "stale-input" for hazard in found.hazards)
+
+
+KEPT = program("""
+model = nn.Linear(8, 1)
+outs = []
+for i in range(60):
+    x = data[i].clone()
+    with torch.no_grad():
+        out = model(x)
+    outs.append(out)
+""")
+
+
+def test_an_output_kept_in_a_list_is_a_clone(tmp_path: Path) -> None:
+    found = verify(tmp_path, KEPT, "with torch", "out = model")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_without_the_clone_the_overwritten_output_is_caught(tmp_path: Path) -> None:
+    found = verify(tmp_path, KEPT, "with torch", "out = model", clone_outputs=False)
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "output-overwrite"
+    assert found.equality is not None and found.equality.first_name == "outs[5]"
+
+
+def test_an_append_inside_the_span_is_missed_and_caught(tmp_path: Path) -> None:
+    found = verify(tmp_path, KEPT, "with torch", "outs.append")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "cpu-side-effect"
+    assert found.equality is not None and "len(outs)" in found.equality.python_values
+
+
+def test_without_staging_the_input_is_stale(tmp_path: Path) -> None:
+    found = verify(tmp_path, KEPT, "with torch", "out = model", stage_inputs=False)
+    assert found.outcome is Outcome.DIFFERS
+    assert found.equality is not None and found.equality.first_step == 6
+
+
+@pytest.mark.parametrize("draw", ["random.random()", "__import__('numpy').random.rand()"])
+def test_a_host_random_number_is_baked_in(tmp_path: Path, draw: str) -> None:
+    text = program(f"""
+    model = nn.Linear(8, 1)
+    for i in range(60):
+        x = data[i].clone()
+        with torch.no_grad():
+            out = model(x) * {draw}
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = model")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.hazards[0].id == "rng-fixed"
+
+
+def test_a_number_that_changes_every_step_is_refused(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        x = data[i].clone()
+        out = x * (1 + i)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.outcome is Outcome.BLOCKED and found.blocker is not None
+    assert found.blocker.id == "frozen-scalar" and "`i`" in found.message
+
+
+def test_a_rare_change_of_a_number_falls_back(tmp_path: Path) -> None:
+    text = program("""
+    factor = 2.0
+    for i in range(60):
+        x = data[i].clone()
+        if i in (7, 8):
+            factor = 3.0
+        if i == 9:
+            factor = 2.0
+        out = x * factor
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    assert (found.fallback_count, found.signature_count) == (2, 1)
+
+
+def test_a_last_batch_of_another_shape_falls_back(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 1)
+    for i in range(60):
+        x = data[i].clone()
+        x = x[:3] if i % 5 == 0 and i > 5 else x
+        with torch.no_grad():
+            out = model(x)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = model")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    # of the steps that replay (6..14, 18..20, 24..26) 10, 20 and 25 are odd ones
+    assert (found.fallback_count, found.signature_count) == (3, 1)
+
+
+def test_a_growing_cache_never_replays(tmp_path: Path) -> None:
+    text = program("""
+    cache = torch.zeros(1, 8)
+    for i in range(60):
+        x = data[i].clone()
+        cache = torch.cat([cache, x[:1]])
+        print(cache.shape)
+    """)
+    found = verify(tmp_path, text, "cache = torch.cat", "cache = torch.cat")
+    # the capturing step's own replay is the only one
+    assert found.replay_count == 1 and found.signature_count == found.fallback_count > 5
+
+
+CARRIED = program("""
+class Trainer:
+    def __init__(self):
+        self.cell = nn.LSTMCell(8, 8)
+        self.state = {"h": (torch.zeros(4, 8), torch.zeros(4, 8))}
+        self.loss = None
+        self.total = 0.0
+    def run(self):
+        opt = torch.optim.SGD(self.cell.parameters(), lr=0.1)
+        for i in range(60):
+            batch = {"x": data[i].clone(), "y": (target[i].clone(),)}
+            h, c = self.state["h"]
+            h, c = self.cell(batch["x"], (h.detach(), c.detach()))
+            self.loss = (h.mean(-1, keepdim=True) - batch["y"][0]).pow(2).mean()
+            opt.zero_grad()
+            self.loss.backward()
+            opt.step()
+            self.state["h"] = (h, c)
+            self.total += self.loss.item()
+Trainer().run()
+""")
+
+
+def test_carried_state_trees_and_attributes(tmp_path: Path) -> None:
+    found = verify(tmp_path, CARRIED, 'h, c = self.state["h"]', 'self.state["h"] = (h, c)', loop="for i in range")
+    assert found.outcome in EQUAL, found.message
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+
+
+def test_an_input_written_in_place_is_written_back(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        x = data[i]
+        x.mul_(2.0)
+        out = x + 1
+        print(out)
+    """)
+    found = verify(tmp_path, text, "x.mul_", "out = x")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_a_return_at_the_end_of_a_function_body(tmp_path: Path) -> None:
+    text = program("""
+    def step(x, y):
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        return {"loss": loss, "size": len(x)}
+    model = nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(60):
+        found = step(data[i].clone(), target[i].clone())
+        print(found["loss"].item(), found["size"])
+    """)
+    found = verify(tmp_path, text, "opt.zero_grad", "return {")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_two_executions_in_a_step(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 8)
+    for i in range(60):
+        x = data[i].clone()
+        for _ in range(3):
+            with torch.no_grad():
+                x = torch.tanh(model(x))
+        print(x.sum())
+    """)
+    found = verify(tmp_path, text, "with torch", "x = torch.tanh", loop="for i in")
+    assert found.outcome in EQUAL, found.message
+    assert found.replay_count == 3 * 16
+
+
+BLOCKED = {
+    "sync-item": "value = out.sum().item()",
+    "sync-bool": "flag = 1 if out.sum() > 0 else 0",
+    "dyn-nonzero": "kept = out[out > 0]",
+}
+
+
+@pytest.mark.parametrize("blocker", BLOCKED)
+def test_a_host_read_blocks_at_the_users_line(tmp_path: Path, blocker: str) -> None:
+    text = program(f"""
+    model = nn.Linear(8, 1)
+    for i in range(60):
+        x = data[i].clone()
+        with torch.no_grad():
+            out = model(x)
+        {BLOCKED[blocker]}
+        out = out * 2
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = out * 2")
+    assert found.outcome is Outcome.BLOCKED and found.blocker is not None
+    assert found.blocker.id in (blocker, "capture-unsupported" if blocker == "sync-bool" else blocker)
+    assert found.blocker.location is not None and found.blocker.location.label == "prog.py:12"
+
+
+def test_a_deferred_read_unblocks(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(60):
+        x, y = data[i].clone(), target[i].clone()
+        opt.zero_grad()
+        output = model(x)
+        D_x = output.mean().item()
+        loss = nn.functional.mse_loss(output, y)
+        loss.backward()
+        output = model(x * 2)
+        opt.step()
+        print(D_x)
+    """)
+    assert verify(tmp_path / "a", text, "opt.zero_grad", "opt.step").outcome is Outcome.BLOCKED
+    found = verify(tmp_path / "b", text, "opt.zero_grad", "opt.step", (fix("defer", text, "D_x = "),))
+    assert found.outcome in EQUAL, found.message
+    assert "+    kept_0 = output.mean()" in found.fixes[0].diff
+    assert "+    D_x = kept_0.item()" in found.fixes[0].diff
+
+
+def test_control_flow_that_leaves_the_span_is_refused(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        x = data[i].clone()
+        out = x * 2
+        if i > 70:
+            break
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "break")
+    assert found.outcome is Outcome.BLOCKED and "`break` leaves the span" in found.message
