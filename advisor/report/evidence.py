@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.model import Attempt, EqualityOutcome, Estimate
+from advisor.model import Attempt, EqualityOutcome, Estimate, NumberKind
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
 
@@ -79,7 +79,7 @@ def _equality_facts(attempt: Attempt) -> list[Fact]:
 
 def estimate_facts(estimate: Estimate) -> list[Fact]:
     """The estimate with its interval and what it rests on."""
-    kind = estimate.kind.value
+    kind = NumberKind.ESTIMATED.value
     low, high = estimate.before_ns - estimate.saved_high_ns, estimate.before_ns - estimate.saved_low_ns
     facts = [
         Fact("Saves", f"{format_ns(estimate.saved_ns)} a step, {format_ns(estimate.saved_low_ns)} to "

@@ -46,7 +46,7 @@ class Bar:
 class StepFigures:
     """The step (or, without one, the recording) on the best clock there is.
 
-    `scale` is what idle time of the trace was multiplied by to fit the unprofiled clock; 1.0 without a clock pass.
+    `scale` is what idle time of the typical traced step was multiplied by to fit `total_ns`.
     """
 
     label: str
@@ -76,19 +76,21 @@ def step_figures(content: RunContent) -> StepFigures | None:
 
     The GPU's own time is not inflated by a profiler, so busy stays and only idle time is scaled; what the profiler itself
     caused is dropped. scale = (clocked - busy) / (traced idle - profiler); the shares of the other causes are the trace's.
+    Without a clock, the typical step's idle time is brought to the median traced step, so that every number on a page
+    that says "a step" is the same one.
     """
     step, region = content.analysis.step, content.step_region
     if step is None or region is None or not region.extent_ns:
         return _window_figures(content)
-    traced = region.extent_ns
-    clock = _clock(content)
+    traced, clock = median_ns(step.traced) or region.extent_ns, _clock(content)
     clocked = median_ns(clock) if clock else 0
-    scale, kind, parts_kind, idle = 1.0, NumberKind.PROFILED, NumberKind.PROFILED, region.idle
-    own = region.idle.total_ns - region.idle.profiler_ns
+    kind, parts_kind, total, idle = NumberKind.PROFILED, NumberKind.PROFILED, traced, region.idle
+    own = idle.total_ns - idle.profiler_ns
     if clocked > region.busy_ns and own > 0:
-        scale = (clocked - region.busy_ns) / own
-        kind, parts_kind = NumberKind.MEASURED, NumberKind.CALIBRATED
-        idle = _scaled_idle(msgspec.structs.replace(idle, profiler_ns=0), scale)
+        kind, parts_kind, total = NumberKind.MEASURED, NumberKind.CALIBRATED, clocked
+        idle = msgspec.structs.replace(idle, profiler_ns=0)
+    scale = (total - region.busy_ns) / idle.total_ns if idle.total_ns and total > region.busy_ns else 1.0
+    idle = _scaled_idle(idle, scale)
     return StepFigures(
         label=step.label,
         total_ns=region.busy_ns + idle.total_ns,
@@ -161,7 +163,7 @@ def bar_graphed(content: RunContent, figures: StepFigures) -> Bar | None:
         total, kind = median_ns(attempt.timing.graph), NumberKind.MEASURED
     elif estimate is not None and estimate.saved_ns > 0:
         # On the clock of the bar beside it: an estimate on another clock would compare nothing.
-        total, kind = max(figures.total_ns - estimate.saved_ns, 0), estimate.kind
+        total, kind = max(figures.total_ns - estimate.saved_ns, 0), NumberKind.ESTIMATED
         if figures.kind == NumberKind.MEASURED and estimate.before_ns:
             total = round(figures.total_ns * estimate.after_ns / estimate.before_ns)
     else:

@@ -23,7 +23,7 @@ from advisor.model import NumberKind
 from advisor.report import sections
 from advisor.report.content import RunContent
 from advisor.report.sections import Body, Section
-from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
+from advisor.units import format_bytes, format_count, format_ns, format_number, format_ratio, format_speedup
 
 _SCRIPTS: Final = ("page.js", "timeline_data.js", "timeline_draw.js", "timeline_input.js", "plots.js")
 _NUMBER_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|%|B|KiB|MiB|GiB)(?!\w))")
@@ -124,6 +124,7 @@ def _environment() -> Environment:
         count=format_count,
         percent=lambda ratio: format_ratio(ratio).replace(" ", "\u00a0"),
         speedup=format_speedup,
+        number=format_number,
         words=lambda text: str(text).replace("_", " "),
         ticks=_ticks,
     )

@@ -113,7 +113,7 @@ def _time(content: RunContent) -> str:
     )
     clock = (
         f"Under the profiler: {format_ns(figures.traced_ns)}, {figures.traced_ns / figures.total_ns:.2f}× as long."
-        if figures.scale != 1.0
+        if figures.kind.value == "measured"
         else "Times are the trace's; the profiler may have inflated them."
     )
     return f"## Where the time goes\n\n{table}\n\n{clock}"

@@ -16,6 +16,25 @@ from advisor.model import SourceSpan
 _WARMUP_STEPS = 3
 
 
+def generic_code(label: str) -> str:
+    """The shape of a capture, for a region whose lines are not known."""
+    return "\n".join(
+        [
+            "# Once, after three eager steps on `stream`:",
+            "stream = torch.cuda.Stream()",
+            "graph = torch.cuda.CUDAGraph()",
+            "static_batch = batch.clone()",
+            "with torch.cuda.graph(graph, stream=stream):",
+            f"    output = run(static_batch)  # the code of: {' '.join(label.split())}",
+            "",
+            "# In every step afterwards, instead of that code:",
+            "static_batch.copy_(batch)",
+            "graph.replay()  # the results are in `output`",
+            "",
+        ]
+    )
+
+
 def graph_code(source: str, span: SourceSpan) -> str | None:
     """The loop around `span` rewritten to capture and replay it; None when the lines are no whole statements of a loop."""
     try:

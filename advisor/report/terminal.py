@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -72,7 +73,8 @@ def _wrapped(label: str, text: str, width: int, limit: int) -> list[str]:
     """A labelled paragraph of at most `limit` lines."""
     room = width - _LABEL_WIDTH - 1
     text = shorten(text, room * limit - 4 * limit, placeholder=" …")
-    found = wrap(text, room, break_on_hyphens=False) or [""]
+    text = re.sub(r"(?<=\d) (?=(?:s|ms|µs|ns|%)(?!\w))", "\u00a0", text)  # a number keeps its unit on its line
+    found = [line.replace("\u00a0", " ") for line in wrap(text, room, break_on_hyphens=False)] or [""]
     return [_field(label if index == 0 else "", line) for index, line in enumerate(found[:limit])]
 
 

@@ -142,6 +142,12 @@ def _not_run(content: RunContent) -> list[str]:
     found = list(content.manifest.notes) if content.manifest else []
     if content.verification is not None:
         found += [f"not attempted: {text}" for text in content.verification.untried]
+    for part, text in (
+        (content.clock, "not clocked: no pass without the profiler"),
+        (content.calibration, "not calibrated: machine constants are defaults"),
+        (content.verification, "not verified: no region was captured"),
+    ):
+        found += [text] if part is None else []
     cut = content.analysis.timeline
     if cut is not None and cut.truncated_count:
         found.append(f"not drawn: {format_count(cut.truncated_count)} events of the step (the shortest CPU ranges)")

@@ -35,7 +35,7 @@ def _build(content: RunContent) -> Body:
             "calibrated": content.calibration is not None,
             "graphed": graphed,
         },
-        _data(cut, predicted),
+        _data(cut, predicted, {region.label for region in content.analysis.regions}),
     )
 
 
@@ -52,16 +52,25 @@ def _gap_rows(cut: TimelineCut) -> list[tuple[str, int, int]]:
     return [(cause, counts[cause], lengths[cause]) for cause in order if counts[cause]]
 
 
-def _data(cut: TimelineCut, predicted: tuple[Lane, ...]) -> dict[str, Any]:
+def _data(cut: TimelineCut, predicted: tuple[Lane, ...], labels: set[str]) -> dict[str, Any]:
     """The lanes as small integers: starts as differences to the previous start, which compresses 50,000 events to 1 MB."""
     return {
         "length": cut.end_ns - cut.start_ns,
         "names": [_shown(name) for name in cut.names],
-        "marks": [index for index, name in enumerate(cut.names) if decode(name) is not None],
+        "marks": [index for index, name in enumerate(cut.names) if _is_range(name, labels)],
         "causes": [cause.value for cause in Cause],
         "lanes": [_lane(lane) for lane in cut.lanes],
         "predicted": [_lane(lane) for lane in predicted],
     }
+
+
+def _is_range(name: str, labels: set[str]) -> bool:
+    """Whether a CPU range is the script's own: a mark, a region, a profiler step. The rest are framework ops."""
+    return (
+        decode(name) is not None
+        or name in labels
+        or name.startswith(("ProfilerStep#", "Optimizer.step#", "nn.Module:"))
+    )
 
 
 def _shown(name: str) -> str:

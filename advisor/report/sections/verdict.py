@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from advisor.model import Answer, NumberKind, Severity
 from advisor.report.content import RunContent
 from advisor.report.evidence import Fact, attempt_facts, estimate_facts
-from advisor.report.figures import Bar, bar_graphed, bar_now, step_figures
+from advisor.report.figures import CAUSE_WORDS, Bar, StepFigures, bar_graphed, bar_now, step_figures
 from advisor.report.sections import Body, Section
-from advisor.report.snippet import graph_code
-from advisor.units import format_count, format_ratio, format_speedup
+from advisor.report.snippet import generic_code, graph_code
+from advisor.units import format_count, format_ns, format_ratio, format_speedup
 
 ANSWER_TITLES = {
     Answer.GRAPH_IT: "Graph it",
@@ -24,6 +24,7 @@ _QUALITY_WORDS = {"error": "limits what can be said", "warning": "usable, with r
 _CLAIM_WORDS = {
     "busy": "busy time", "idle": "idle time", "causes": "causes of idle time", "layers": "overhead layers",
     "launches": "launch statistics", "regions": "regions", "estimate": "estimates", "sub_us": "times below 1 µs",
+    "framework_layer": "the framework layer", "sub_graph": "what happens inside a graph",
 }  # fmt: skip
 
 
@@ -62,12 +63,14 @@ def _build(content: RunContent) -> Body:
             "scale_ns": max((bar.total_ns for bar in bars), default=1),
             "changes": _changes(content),
             "facts": _facts(content),
+            "left": _left(figures),
+            "reasons": _reasons(content),
             "sure": _sure(content),
             "quality": content.analysis.quality,
             "quality_word": _QUALITY_WORDS[_quality_level(content)],
             "quality_level": _quality_level(content),
             "claims": _CLAIM_WORDS,
-            "items": sum(device.item_count for device in content.analysis.devices),
+            "item_count": sum(device.item_count for device in content.analysis.devices),
         }
     )
 
@@ -84,7 +87,8 @@ def _big(content: RunContent) -> Big | None:
         return Big(format_speedup(attempt.timing.speedup_ratio), caption, "verified")
     if answer in (Answer.PROBABLY, Answer.BLOCKED) and estimate is not None and estimate.saved_ns > 0:
         caption = "faster once unblocked" if answer == Answer.BLOCKED else "faster step"
-        return Big(format_speedup(estimate.speedup_ratio), caption, estimate.kind.value)
+        caption += ", by a profiled trace" if estimate.kind == NumberKind.PROFILED else ""
+        return Big(format_speedup(estimate.speedup_ratio), caption, "estimated")
     figures = step_figures(content)
     if answer == Answer.ALREADY_GRAPHED and content.device is not None:
         return Big(format_ratio(content.device.graphs.item_ratio), "of the work is in graphs", "profiled")
@@ -122,21 +126,23 @@ def _changes(content: RunContent) -> list[Change]:
 
 
 def _code(content: RunContent) -> list[Change]:
-    """The graph as code, when the run carries the script's text and the region is a span of a loop in it."""
+    """The graph as code: from the script's own lines where the run holds them, else its shape."""
     attempt = content.headline_attempt
-    row = next((row for row in content.region_rows if row.region and row.region.id == content.verdict.region_id), None)
-    location = (attempt.location if attempt else None) or (row.region.location if row and row.region else None)
-    if location is None:
-        return []
+    region = next((one for one in content.analysis.regions if one.id == content.verdict.region_id), None)
+    location = (attempt.location if attempt else None) or (region.location if region else None)
+    label = attempt.region_label if attempt else region.label if region else "the region"
     sources = content.manifest.source_files if content.manifest else {}
-    code = graph_code(sources.get(location.file, ""), location)
+    code = graph_code(sources.get(location.file, ""), location) if location else None
+    title = "Capture the lines once, replay them afterwards"
     if code is None:
-        return []
-    fixes = [fix.title for fix in attempt.fixes] if attempt else []
+        note = (
+            "The shape of it: this run does not hold the lines. `cgadvisor profile script.py` writes it from your own."
+        )
+        return [Change(title, generic_code(label), note=note, place=label)]
     note = "The hand-written form of what the verification did in place." if attempt else "Not verified yet."
-    if fixes:
-        note += f" Apply {' and '.join(fixes)} as well."
-    return [Change("Capture the lines once, replay them afterwards", code, note=note, place=location.label)]
+    if attempt is not None and attempt.fixes:
+        note += f" Apply {' and '.join(fix.title for fix in attempt.fixes)} as well."
+    return [Change(title, code, note=note, place=label)]
 
 
 # --- how sure --------------------------------------------------------------------------------------------------------
@@ -152,7 +158,13 @@ def _sure(content: RunContent) -> str:
         return "This recording cannot carry the claim, so none is made."
     if answer == Answer.ALREADY_GRAPHED:
         return "Counted in the recording; nothing was captured by this tool."
-    return "Estimated from the recording. Nothing was captured yet: `cgadvisor profile script.py` verifies it on a GPU."
+    estimate, todo = (
+        content.headline_estimate,
+        "Nothing was captured yet: `cgadvisor profile script.py` verifies it on a GPU.",
+    )
+    if estimate is not None and estimate.kind == NumberKind.PROFILED:
+        return f"Estimated from a profiled recording, whose idle time the profiler may have doubled. {todo}"
+    return f"Estimated from the recording, on the unprofiled clock. {todo}"
 
 
 def _facts(content: RunContent) -> list[Fact]:
@@ -176,6 +188,22 @@ def _recording_facts(content: RunContent) -> list[Fact]:
         facts.append(Fact("Graph replays", f"{format_count(device.graphs.launch_count)}, holding "
                           f"{format_count(device.graphs.item_count)} items", NumberKind.PROFILED.value))  # fmt: skip
     return facts
+
+
+def _reasons(content: RunContent) -> list[str]:
+    """The verdict's reasons, without those that only repeat a change listed above them."""
+    said = {f"{change.title}: {change.note}" for change in _changes(content)}
+    return [reason for reason in content.verdict.reasons if reason not in said]
+
+
+def _left(figures: StepFigures | None) -> str:
+    """What idle time is left and its main cause, in a sentence; empty when there is next to none."""
+    if figures is None or figures.idle.total_ns < 0.02 * figures.total_ns:
+        return ""
+    cause, ns = max(figures.idle.by_cause().items(), key=lambda pair: pair[1])
+    idle = figures.idle.total_ns
+    words = f"{format_ns(idle)} ({format_ratio(idle / figures.total_ns)}) of {figures.label} is idle"
+    return f"{words}, {format_ns(ns)} of it {CAUSE_WORDS[cause]}."
 
 
 def _quality_level(content: RunContent) -> str:

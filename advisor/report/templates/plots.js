@@ -27,20 +27,23 @@
     };
   }
   const safe = (text) => text.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);  // plotly reads tags in labels
-  const short = (text) => safe(text.length > 46 ? text.slice(0, 45) + "…" : text);
+  // A name's head says least: return type, namespaces. What is cut is in the table.
+  const bare = (text) => text.replace(/^(void|static|inline) /, "").replace(/\(anonymous namespace\)::/g, "").replace(/\bat::native::/g, "");
+  const short = (text) => { const name = bare(text); return safe(name.length > 60 ? name.slice(0, 59) + "…" : name); };
   // Powers of ten only, in words: plotly's own log ticks add a 2 and a 5 that collide in a narrow plot.
   const ticks = { tickvals: [0.001, 0.01, 0.1, 1, 10, 100, 1e3, 1e4, 1e5, 1e6], ticktext: ["1 ns", "10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"] };
 
   const makers = {
     scatter(plot) {
-      const all = plot.x.concat(plot.y), low = Math.min(...all) / 1.5, high = Math.max(...all) * 1.5;
+      const left = Math.min(...plot.x) / 2, right = Math.max(...plot.x) * 2, top = Math.max(...plot.y) * 2, bottom = Math.min(left, ...plot.y) / 1.5;
+      const range = (low, high) => [Math.log10(low), Math.log10(high)], exit = Math.min(right, top);
       return [[
-        { type: "scatter", mode: "lines", x: [low, high], y: [low, high], line: { color: color("soft"), dash: "dash", width: 1.5 }, hoverinfo: "skip" },
+        { type: "scatter", mode: "lines", x: [left, right], y: [left, right], line: { color: color("soft"), dash: "dash", width: 1.5 }, hoverinfo: "skip" },
         { type: "scatter", mode: "markers", x: plot.x, y: plot.y, text: plot.name_ids.map((i) => short(plot.names[i])),
           marker: { size: 5, opacity: 0.5, color: plot.x.map((value, i) => (plot.y[i] > value ? color("launch") : color("busy"))) },
           hovertemplate: "%{text}<br>runs %{x:.3g} µs, issued in %{y:.3g} µs<extra></extra>" },
-      ], frame({ xaxis: axis("item time", { type: "log", ...ticks }), yaxis: axis("issue time", { type: "log", ...ticks }),
-        annotations: [{ x: Math.log10(high), y: Math.log10(high), text: "break-even", showarrow: false, xanchor: "right", yanchor: "bottom", xshift: -4, font: { size: 11, color: color("soft") } }] })];
+      ], frame({ xaxis: axis("item time", { type: "log", range: range(left, right), ...ticks }), yaxis: axis("issue time", { type: "log", range: range(bottom, top), ...ticks }),
+        annotations: [{ x: Math.log10(exit), y: Math.log10(exit), text: "break-even", showarrow: false, xanchor: "right", yanchor: "top", xshift: -6, yshift: -6, font: { size: 11, color: color("soft") } }] })];
     },
     gaps(plot) {
       const left = plot.edges.slice(0, -1), right = plot.edges.slice(1);
@@ -54,11 +57,13 @@
         hovertemplate: "%{y} queued at %{x:.4g} µs<extra></extra>" }], frame({ xaxis: axis("µs from the step's first item"), yaxis: axis("items queued", { rangemode: "tozero", tickformat: ",d", ...(Math.max(...plot.y) <= 8 ? { dtick: 1 } : {}) }) })];
     },
     kernels(plot) {
-      const names = plot.names.map((name, i) => `${i + 1}`), order = names.slice().reverse();
-      return [[{ type: "bar", orientation: "h", x: plot.total, y: names, marker: { color: color("busy") }, text: plot.names.map(short), textposition: "auto", insidetextanchor: "start",
-        textangle: 0, cliponaxis: true, constraintext: "none", insidetextfont: { size: 11, color: "#16191e" }, outsidetextfont: { size: 11, color: color("text") },
-        customdata: plot.names.map((name, i) => [short(name), plot.count[i]]), hovertemplate: "%{customdata[0]}<br>%{x:.4g} µs over %{customdata[1]} items<extra></extra>" }],
-      frame({ xaxis: axis("total µs"), yaxis: axis("", { type: "category", categoryorder: "array", categoryarray: order, tickfont: { size: 11 } }) })];
+      const ranks = plot.names.map((name, i) => `${i + 1}`), hover = plot.names.map((name, i) => [short(name), plot.count[i]]);
+      return [[
+        { type: "bar", orientation: "h", x: plot.total, y: ranks, marker: { color: color("busy"), opacity: 0.42 }, customdata: hover,
+          hovertemplate: "%{customdata[0]}<br>%{x:.4g} µs over %{customdata[1]} items<extra></extra>" },
+        { type: "scatter", mode: "text", x: plot.total.map(() => 0), y: ranks, text: plot.names.map(short), textposition: "middle right",
+          textfont: { size: 11, color: color("text") }, hoverinfo: "skip" },
+      ], frame({ xaxis: axis("total µs", { rangemode: "tozero" }), yaxis: axis("", { type: "category", autorange: "reversed", tickfont: { size: 11 } }) })];
     },
   };
   function drawAll() {

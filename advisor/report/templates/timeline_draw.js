@@ -52,7 +52,7 @@
       context.strokeStyle = view.colors.line;
       context.beginPath(); context.moveTo(at, AXIS - 6); context.lineTo(at, view.height); context.stroke();
       context.fillStyle = view.colors.soft;
-      context.fillText(time === 0 ? "0" : window.cga.ns(time), at + 3, 10);
+      if (at < view.width - 46) context.fillText(time === 0 ? "0" : window.cga.ns(time), at + 3, 10);
     }
   }
   function drawRow(row) {
