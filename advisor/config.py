@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,8 +21,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     region: str | None = None
     max: float | None = None
     min: float | None = None
-    max_increase: str | None = None  # "2%" or an absolute number, against the baseline
-    warn: float | str | None = None
+    max_increase: str | float | None = None  # "2%", or a number in the metric's unit, against the baseline
+    warn: float | str | None = None  # the softer limit of the same kind: reached, it warns instead of failing
 
 
 class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,8 +31,13 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_effect_ratio: float = 0.05
     min_effect_ns: int = 5_000  # one launch
     alpha: float = 0.001
-    allow_missing: tuple[str, ...] = ()
-    inconclusive_fails: bool = False
+    process_alpha: float = 0.005  # of the test on process medians, when a side has several processes
+    max_unseen_ratio: float = 0.30  # times too noisy to rule out this slow-down are inconclusive, not a pass
+    times: bool = True  # judge unprofiled step times at all
+    profiled_times: bool = False  # judge step times under a profiler too
+    allow_missing: tuple[str, ...] = ()  # globs of what the run may lack: "verification", "region:encoder*", "times:*"
+    allow_different: tuple[str, ...] = ()  # fields of the environment that may differ: "driver_version"
+    inconclusive: Literal["report", "fail", "pass"] = "report"  # report: exit code 5
     budget: tuple[Budget, ...] = ()
 
 

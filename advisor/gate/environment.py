@@ -1,0 +1,83 @@
+"""May these two sides be compared at all? Every difference is named.
+
+Another GPU, torch, CUDA or command line changes what is launched, so it rules out every comparison. Another driver,
+clock, host or Python changes only how long it takes, so it rules out the times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from advisor.gate.snapshot import Environment
+from advisor.gate.verdict import GateCheck, Group, Status
+
+_COUNT_FIELDS: Final = {
+    "gpu_names": "GPU",
+    "torch_version": "torch",
+    "cuda_version": "CUDA",
+    "arguments": "script arguments",
+    "source": "kind of trace",
+}
+_TIME_FIELDS: Final = {
+    "driver_version": "driver",
+    "gpu_clock_mhz": "GPU clock",
+    "cpu_count": "CPU count",
+    "python_version": "Python",
+}
+FIELDS: Final = {**_COUNT_FIELDS, **_TIME_FIELDS}
+_CLOCK_RATIO: Final = 0.02  # a clock that differs by less is the same setting read twice
+
+
+def differences(base: Environment, head: Environment, allowed: Collection[str] = ()) -> dict[str, str]:
+    """Field -> "GPU: NVIDIA H100 -> NVIDIA H200" for each known field that differs and is not allowed to."""
+    found = {}
+    for field, title in FIELDS.items():
+        before, after = getattr(base, field), getattr(head, field)
+        if _known(before) and _known(after) and not _same(field, before, after) and field not in allowed:
+            found[field] = f"{title}: {_text(before)} -> {_text(after)}"
+    return found
+
+
+def checks(found: dict[str, str]) -> tuple[GateCheck, ...]:
+    """One check per difference; one that passes when there is none."""
+    if not found:
+        return (_check("environment", Status.PASS, "the two sides ran in comparable environments"),)
+    return tuple(
+        _check(f"environment:{field}", Status.NOT_COMPARABLE, f"not comparable, {text}; {_scope(field)}", field)
+        for field, text in found.items()
+    )
+
+
+def forbids_counts(found: dict[str, str]) -> bool:
+    return any(field in _COUNT_FIELDS for field in found)
+
+
+def _check(identity: str, status: Status, message: str, field: str = "") -> GateCheck:
+    fix = (
+        ""
+        if status == Status.PASS
+        else (f'save a new baseline in this environment, or allow it: allow_different = ["{field}"]')
+    )
+    return GateCheck(id=identity, group=Group.ENVIRONMENT, status=status, title="environment", message=message, fix=fix)
+
+
+def _scope(field: str) -> str:
+    return "no comparison holds" if field in _COUNT_FIELDS else "times are not compared, counts are"
+
+
+def _known(value: object) -> bool:
+    # No arguments at all is known to be none; every other empty value means that nobody recorded it.
+    return value is not None and (value == () or bool(value)) and value != "" and value != 0
+
+
+def _same(field: str, before: object, after: object) -> bool:
+    if field == "gpu_names" and (not before or not after):
+        return True
+    if field == "gpu_clock_mhz" and isinstance(before, int) and isinstance(after, int):
+        return abs(after - before) <= _CLOCK_RATIO * before
+    return before == after
+
+
+def _text(value: object) -> str:
+    return " ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value)
