@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from models import ViT
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--image", type=int, default=224)
 parser.add_argument("--fused", action="store_true", help="the cheaper cure: one kernel for all parameters")

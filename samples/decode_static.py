@@ -74,7 +74,7 @@ def generate(model, prompt, new_tokens, log_every):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--layers", type=int, default=16)

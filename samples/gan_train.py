@@ -10,7 +10,7 @@ import torch
 from torch import nn, optim
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--nz", type=int, default=100)
 parser.add_argument("--width", type=int, default=32)

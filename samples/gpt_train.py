@@ -34,7 +34,7 @@ def configure_optimizer(model, lr, weight_decay):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--digits", type=int, default=2)
     parser.add_argument("--lr", type=float, default=5e-4)

@@ -37,7 +37,7 @@ class FakeData(Dataset):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=192)
     parser.add_argument("--workers", type=int, default=4)

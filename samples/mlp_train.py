@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from models import mlp
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--log-every", type=int, default=10)

@@ -29,7 +29,7 @@ def adaptive_heun(func, y, t0, t1, rtol=1e-4, atol=1e-5):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--grid", type=int, default=10)
     parser.add_argument("--log-every", type=int, default=10)

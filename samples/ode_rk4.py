@@ -35,7 +35,7 @@ def rk4(func, y, t0, t1, steps):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--grid", type=int, default=10)
     parser.add_argument("--log-every", type=int, default=10)

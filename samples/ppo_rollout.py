@@ -57,7 +57,7 @@ def advantages(rewards, dones, values, last_value):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=30, help="iterations of one rollout and its update epochs")
+    parser.add_argument("--steps", type=int, default=150, help="iterations of one rollout and its update epochs")
     parser.add_argument("--batch", type=int, default=16, help="environments")
     parser.add_argument("--horizon", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=4)

@@ -10,7 +10,7 @@ import torch
 from models import ResNet
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--size", type=int, default=224)
 parser.add_argument("--log-every", type=int, default=10)

@@ -41,7 +41,7 @@ class Actor(nn.Module):
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=256)
 parser.add_argument("--gamma", type=float, default=0.99)
 parser.add_argument("--tau", type=float, default=0.005)

@@ -33,7 +33,7 @@ class SortDataset(Dataset):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", dest="max_iters", type=int, default=60)
+    parser.add_argument("--steps", dest="max_iters", type=int, default=200)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--lr", type=float, default=5e-4)

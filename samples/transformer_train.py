@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--seq", type=int, default=64)
 parser.add_argument("--lr", type=float, default=3e-4)

@@ -76,7 +76,7 @@ def train(model, criterion, corpus, args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--bptt", type=int, default=35)
     parser.add_argument("--lr", type=float, default=2.0)

@@ -1,0 +1,27 @@
+"""BatchNorm with momentum=None reads its batch counter on the host, inside torch."""
+
+import sys
+
+import torch
+from torch import nn
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8)]
+model = nn.Sequential(*layers, nn.Linear(64, 8)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+data = torch.randn(16, 32, 64, device=device)
+target = torch.randn(16, 32, 8, device=device)
+norm = nn.BatchNorm1d(8, momentum=None).to(device)
+
+for step in range(steps):
+    x, y = data[step % 16], target[step % 16]
+
+    optimizer.zero_grad()  # <- first
+    h = model(x)
+    loss = (norm(h) - y).pow(2).mean()  # <- culprit
+    loss.backward()
+    optimizer.step()  # <- last
+
+print(f"loss {loss.item():.6f} mean {norm.running_mean.sum().item():.6f}")

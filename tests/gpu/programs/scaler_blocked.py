@@ -1,0 +1,28 @@
+"""GradScaler.step with a plain optimizer reads found_inf on the host."""
+
+import sys
+
+import torch
+from torch import nn
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8)]
+model = nn.Sequential(*layers, nn.Linear(64, 8)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+data = torch.randn(16, 32, 64, device=device)
+target = torch.randn(16, 32, 8, device=device)
+scaler = torch.amp.GradScaler(device, init_scale=256.0)
+
+for step in range(steps):
+    x, y = data[step % 16], target[step % 16]
+
+    optimizer.zero_grad()  # <- first
+    with torch.autocast(device, dtype=torch.float16 if device == "cuda" else torch.bfloat16):
+        loss = (model(x) - y).pow(2).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)  # <- culprit
+    scaler.update()  # <- last
+
+print(f"loss {loss.item():.6f} weights {sum(p.abs().sum().item() for p in model.parameters()):.6f}")
