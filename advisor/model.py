@@ -368,6 +368,8 @@ class Estimate(Value, kw_only=True):
     break_even_replays: int | None = None
     pool_bytes: int | None = None
     binds_next: str = ""  # what limits the step afterwards: "gpu" | "cpu" | "sync" | "input"
+    interval: tuple[Term, ...] = ()  # half-widths of the interval by source, unsigned; joined as independent errors
+    without_syncs_ns: int | None = None  # the step if the synchronisations inside the region were gone; None without any
 
     @property
     def after_ns(self) -> int:

@@ -89,7 +89,9 @@ def _at(region: Region, step: StepFigures, costs: Costs, level: str, kind: Numbe
     floor = min(step.busy_ns, step.before_ns) * (1 - _BUSY_SPREAD if level == "low" else 1)
     after = round(max(gpu_path, cpu_path, floor))
     cpu_binds = cpu_path >= max(gpu_path, floor)
-    label = "CPU work that stays outside the graph" if cpu_binds else "the step cannot be shorter than the GPU's own work"
+    label = (
+        "CPU work that stays outside the graph" if cpu_binds else "the step cannot be shorter than the GPU's own work"
+    )
     terms = ledger.settle(step.before_ns - after, "cpu_rest" if cpu_binds else "floor", label)
     return Outcome(after, terms, "cpu" if cpu_binds else "gpu")
 
