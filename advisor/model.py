@@ -254,6 +254,7 @@ class DeviceSummary(Value, kw_only=True):
     stream_count: int
     gap_count: int
     long_gap_ns: int  # idle time in gaps over 1 ms
+    alloc_ns: int = 0  # launch-bound idle time the CPU spent in allocation calls of the CUDA API
     launches: LaunchStats
     graphs: GraphCoverage
     gap_sizes: Distribution | None = None

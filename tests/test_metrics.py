@@ -99,6 +99,16 @@ def test_backward_launches_from_another_thread_and_ops_there_count():
     assert found.iloc[0][["language_ns", "framework_ns", "driver_ns", "submission_ns"]].tolist() == [40, 20, 20, 20]
 
 
+def test_allocation_inside_a_launch_bound_gap_is_measured():
+    made, _ = gaps_of(
+        [kernel(50, 100, 1), kernel(200, 250, 2)],
+        [call(10, 20, 1), call(90, 150, None, "cudaFree"), call(160, 180, 2)],
+    )
+    summary = metrics.device_summary(made, metrics.launch_table(made), metrics.device_idle(made, 0, 0))
+    assert summary.idle.launch_ns == 100
+    assert summary.alloc_ns == 50
+
+
 def test_overlapping_streams_make_one_busy_union():
     # 0-100 on one stream, 50-150 on another, 160-170: busy 160, one gap 150-160.
     made, found = gaps_of(

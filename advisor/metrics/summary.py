@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from advisor.calls import GRAPH
+from advisor.calls import ALLOC, GRAPH
 from advisor.compare import distribution
-from advisor.intervals import union
+from advisor.intervals import intersection, union
 from advisor.metrics.gaps import LONG_GAP_NS, DeviceIdle
 from advisor.metrics.launches import launch_stats
-from advisor.model import DeviceSummary, GraphCoverage, KernelRow
+from advisor.model import Cause, DeviceSummary, GraphCoverage, KernelRow
 from advisor.timeline import Timeline
 
 
@@ -47,11 +47,18 @@ def device_summary(
         memset_count=int(kinds.get("memset", 0)),
         stream_count=int(mine["stream"].nunique()),
         gap_count=len(found),
+        alloc_ns=_alloc_ns(timeline, idle, (start, end)),
         long_gap_ns=int(sizes[sizes > LONG_GAP_NS].sum()),
         launches=launch_stats(timeline, table, idle.rank, idle.device, (start, end)),
         graphs=graph_coverage(timeline, mine),
         gap_sizes=distribution(sizes),
     )
+
+
+def _alloc_ns(timeline: Timeline, idle: DeviceIdle, window: tuple[int, int]) -> int:
+    calls = timeline.calls
+    alloc = calls[(calls["rank"] == idle.rank) & (calls["kind"] == ALLOC)]
+    return int(intersection(union(alloc["start_ns"], alloc["end_ns"]), idle.causes[Cause.LAUNCH]).within(*window))
 
 
 def graphed(timeline: Timeline, items: pd.DataFrame) -> npt.NDArray[np.bool_]:
