@@ -8,6 +8,8 @@ from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcom
 from advisor.rules import Facts
 from advisor.units import format_count, format_ns, format_ratio, format_speedup
 
+# torch.profiler made the CPU side 1.1 to 2.1 times slower on the seven workloads measured on an H200 (docs/estimate.md).
+PROFILER_INFLATION = 2.1
 _GRAPHED = 0.9  # of the items inside replays: the program is graphed, what is left are copies and edges
 
 
@@ -21,6 +23,8 @@ def decide(facts: Facts) -> Verdict:
         return _already_graphed(facts)
     if facts.step is None:
         return _without_step(facts)
+    if _mostly_long_gaps(facts):
+        return _long_gaps(facts)
     if best is None or not _pays(facts, best):
         return _not_worth_it(facts, best)
     if free is not None and _pays(facts, free) and (free is best or free.saved_ns >= best.saved_ns / 2):
@@ -70,6 +74,13 @@ def _pays(facts: Facts, estimate: Estimate | None) -> bool:
     return estimate.saved_ns >= facts.config.min_saved_ratio * estimate.before_ns
 
 
+def _mostly_long_gaps(facts: Facts) -> bool:
+    """A bare trace whose idle time is a few long gaps: host work a graph would not touch. A clocked run of a known script
+    is another matter: what Python does inside the region is skipped by a replay."""
+    busy = facts.busy_ratio >= facts.config.busy_ratio_gpu_bound
+    return facts.clock is None and not busy and facts.device.long_gap_ns > 0.5 * facts.device.idle.total_ns
+
+
 def _blocked(region: Region) -> bool:
     return region.sync_count > 0 or region.d2h_count > 0
 
@@ -77,6 +88,18 @@ def _blocked(region: Region) -> bool:
 def _label(facts: Facts, region_id: str) -> str:
     region = next(region for region in facts.regions if region.id == region_id)
     return "the whole step" if region.id == "step" else region.label
+
+
+def _speed(estimate: Estimate) -> str:
+    """The factor; from a profiled trace alone a range, since the profiler may have doubled the CPU side of the step."""
+    if estimate.kind != NumberKind.PROFILED:
+        return format_speedup(estimate.speedup_ratio)
+    uninflated = estimate.after_ns + estimate.saved_ns / PROFILER_INFLATION
+    slowest = estimate.before_ns - estimate.saved_low_ns
+    low = uninflated / max(slowest, 1)
+    if low < 1.05:
+        return f"up to {format_speedup(estimate.speedup_ratio)}"
+    return f"{format_speedup(low).removesuffix('×')} to {format_speedup(estimate.speedup_ratio)}"
 
 
 def _range(estimate: Estimate) -> str:
@@ -88,13 +111,13 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
     reasons = [f"the step is {_idle_words(facts)}"]
     if free is not best:
         reasons.append(
-            f"{_label(facts, best.region_id)} would give {format_speedup(best.speedup_ratio)}, but "
+            f"{_label(facts, best.region_id)} would give {_speed(best)}, but "
             f"{_culprits(facts.blockers) or 'a synchronisation'} blocks it"
         )
     return Verdict(
         answer=Answer.PROBABLY,
         sentence=f"One graph over {_label(facts, free.region_id)} would probably make a step "
-        f"{format_speedup(free.speedup_ratio)} faster: {_range(free)}, estimated, not verified.",
+        f"{_speed(free)} faster: {_range(free)}, estimated, not verified.",
         reasons=tuple(reasons),
         region_id=free.region_id,
         next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
@@ -106,7 +129,7 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
     return Verdict(
         answer=Answer.BLOCKED,
         sentence=f"Blocked by {culprit}; without it one graph over {_label(facts, best.region_id)} would make a step about "
-        f"{format_speedup(best.speedup_ratio)} faster: {_range(best)}, estimated.",
+        f"{_speed(best)} faster: {_range(best)}, estimated.",
         reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
         next_step=facts.blockers[0].fix if facts.blockers else "Move the synchronisation out of the region.",
@@ -117,7 +140,7 @@ def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
     most = (
         f"a graph would save about {format_ratio(max(best.saved_ns, 0) / best.before_ns)} of a step"
         if best
-        else ("no region has launch gaps a graph could remove")
+        else "no region has launch gaps a graph could remove"
     )
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
@@ -125,6 +148,18 @@ def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
         reasons=_other_causes(facts),
         region_id=best.region_id if best else None,
         next_step=_instead(facts),
+    )
+
+
+def _long_gaps(facts: Facts) -> Verdict:
+    share = facts.device.long_gap_ns / facts.device.idle.total_ns
+    return Verdict(
+        answer=Answer.NOT_WORTH_IT,
+        sentence=f"Not worth it yet: {format_ratio(share)} of the idle time is gaps over 1 ms, other work of the program on the "
+        f"CPU and not the rate of launches; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
+        reasons=_other_causes(facts),
+        next_step=_instead(facts),
+        kind=NumberKind.PROFILED,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from facts import US, estimate, facts, region
 
@@ -15,6 +16,7 @@ from advisor.model import (
     GraphCoverage,
     IdleByCause,
     Measurement,
+    NumberKind,
     Outcome,
     QualityNote,
     Severity,
@@ -36,6 +38,21 @@ def test_probably_names_region_gain_and_interval():
     # 1000 µs before; saved 800 (400 to 810): after 200 µs, between 190 and 600.
     assert "5.0× faster: 1.00 ms → 200 µs (190 µs to 600 µs), estimated, not verified" in verdict.sentence
     assert verdict.region_id == "step"
+
+
+def test_from_a_profiled_trace_alone_the_factor_is_a_range():
+    # 1000 µs as traced, 200 after; were the 800 saved inflated 2.1 times, the step really takes 581 µs: against at most 600 µs
+    # after, that may be nothing at all.
+    vague = msgspec.structs.replace(estimate(), kind=NumberKind.PROFILED)
+    assert "would probably make a step up to 5.0× faster" in decide(facts(estimates={"step": vague})).sentence
+    sharp = msgspec.structs.replace(vague, saved_low_ns=790 * US)
+    assert "would probably make a step 2.8 to 5.0× faster" in decide(facts(estimates={"step": sharp})).sentence
+
+
+def test_a_bare_trace_of_a_few_long_gaps_is_not_worth_it_yet():
+    verdict = decide(facts(device={"long_gap_ns": 8000 * US}))
+    assert verdict.answer == Answer.NOT_WORTH_IT
+    assert "88.9 % of the idle time is gaps over 1 ms" in verdict.sentence
 
 
 def test_not_worth_it_says_what_fills_the_time():
