@@ -20,13 +20,14 @@ T = TypeVar("T")
 
 _BETWEEN: Final = re.compile(rb"\}(\s*,\s*)(?=\{)")
 # Where reading can begin again after damage: an element's end, then a key that only a trace event begins with.
-_RESUME: Final = re.compile(rb'\}(?=[\s,\0]*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:)')
+_BEGIN: Final = rb'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:'
+_RESUME: Final = re.compile(rb"\}(?=[\s,\0]*" + _BEGIN + rb")")
+_RESTART: Final = re.compile(_BEGIN)
 _LAST: Final = re.compile(rb'\}(?=[\s,\0]*\](?:\s*,\s*"|\s*\}|[\s\0]*\Z))')
 _FILLING: Final = re.compile(rb"[\s,\0]*")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _CUT_WINDOWS: Final = (16 * 1024, 256 * 1024)
-_FAR_BYTES: Final = 1 << 20  # how far a bracket count may run past a point where reading could begin again
 
 
 @dataclass
@@ -142,11 +143,12 @@ class ArrayReader(Generic[T]):
         element look like events; then the brackets are counted.
         """
         if text[position] != ord("{"):
-            return None, stop
+            begin = _RESTART.search(text, position)
+            return None, None if begin is None else begin.start()
         element = None if stop is None else self._decoded(text[position:stop])
         if element is not None:
             return element, stop
-        end = _bracket_end(text, position, len(text) if stop is None else stop + _FAR_BYTES)
+        end = _bracket_end(text, position, stop)
         if end is not None and end != stop:
             element = self._decoded(text[position:end])
             if element is not None:
@@ -203,15 +205,23 @@ def _end_of_last(text: bytes, position: int) -> int | None:
     return None if found is None else found.end()
 
 
-def _bracket_end(text: bytes, position: int, limit: int) -> int | None:
-    """Where the object that begins at `position` ends by counting brackets outside strings; None within `limit`."""
-    depth = 0
-    for token in _TOKEN.finditer(text, position, limit):
+def _bracket_end(text: bytes, position: int, stop: int | None) -> int | None:
+    """Where the object that begins at `position` ends, by matching brackets outside strings; None when nothing closes it.
+
+    It goes past `stop` only where that lies directly in a list: anywhere else a quote or a bracket must be missing, and
+    looking for its partner through the rest of the text would cost much and find a wrong one.
+    """
+    open_brackets: list[int] = []
+    for token in _TOKEN.finditer(text, position):
+        if stop is not None and token.end() > stop:
+            if token.start() < stop or open_brackets[-1] != ord("["):
+                return None
+            stop = None
         first = text[token.start()]
         if first in b"{[":
-            depth += 1
+            open_brackets.append(first)
         elif first in b"}]":
-            depth -= 1
-            if depth == 0:
+            open_brackets.pop()
+            if not open_brackets:
                 return token.end()
     return None

@@ -13,7 +13,8 @@ from typing import Final
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _BARE: Final = re.compile(rf"({_STRING})|-?\b(?:nan|inf(?:inity)?)\b(?:\([a-z]*\))?", re.IGNORECASE)
-_COMMAS: Final = re.compile(rf"({_STRING})|,(?:\s*,)+|,\s*(?=[\]}}])")
+# Commas too many: behind an opening bracket, before a closing one, or several for one.
+_COMMAS: Final = re.compile(rf"({_STRING})|([\[{{])(?:\s*,)+|,[\s,]*(?=[\]}}])|(,)[\s,]*,")
 _LITERAL: Final = re.compile(_STRING)
 _ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _PAIR: Final = re.compile(
@@ -35,13 +36,7 @@ def _strict(text: str) -> str:
     if "\\" in text:
         text = _LITERAL.sub(lambda found: _escaped(found[0]), text)
     text = _BARE.sub(lambda found: found[1] or "null", text)
-    return _COMMAS.sub(_one_comma, text)
-
-
-def _one_comma(found: re.Match[str]) -> str:
-    if found[1] is not None:
-        return found[1]
-    return "," if found[0].count(",") > 1 and not found.string[found.end() :].lstrip().startswith(("]", "}")) else ""
+    return _COMMAS.sub(lambda found: found[1] or found[2] or found[3] or "", text)
 
 
 def _escaped(literal: str) -> str:

@@ -36,7 +36,7 @@ _ITEMS: Final = {
     "kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset",
     "Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset",
 }  # fmt: skip
-_CALLS: Final = {"cuda_runtime": "runtime", "cuda_driver": "driver", "Runtime": "runtime"}
+_CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 _RANGES: Final = {
     "cpu_op": "op", "Operator": "op", "user_annotation": "user", "python_function": "python", "overhead": "overhead",
 }  # fmt: skip
@@ -69,15 +69,15 @@ class _Rows:
     """The columns every table has."""
 
     def __init__(self) -> None:
-        self.kind = NameColumn()
+        self.category = NameColumn()
         self.name = NameColumn()
         self.start = TimeColumn()
         self.duration = TimeColumn()
         self.pid = IntColumn(as_place)
         self.tid = IntColumn(as_place)
 
-    def extend(self, kind: str, events: list[Complete]) -> None:
-        self.kind.extend([kind] * len(events))
+    def extend(self, events: list[Complete]) -> None:
+        self.category.extend([event.cat for event in events])
         self.name.extend([event.name for event in events])
         self.start.extend([event.ts for event in events])
         self.duration.extend([event.dur for event in events])
@@ -95,6 +95,10 @@ class _Rows:
         lost.endless += int(endless.sum())
         keep: Bools = ~(untimed | unstarted | endless)
         return keep
+
+    def texts(self) -> list[str]:
+        """The distinct names; a number is one, too."""
+        return ["" if name is None else str(name) for name in self.name.names()]
 
     def common(self, keep: Bools, rank: int, base_ns: int) -> dict[str, Any]:
         start = self.start.array()[keep] + base_ns
@@ -117,8 +121,8 @@ class _ItemRows(_Rows):
         }
         self.stream = IntColumn(as_place)
 
-    def extend(self, kind: str, events: list[Complete]) -> None:
-        super().extend(kind, events)
+    def extend(self, events: list[Complete]) -> None:
+        super().extend(events)
         arguments = [event.args for event in events]
         for name, column in self.arguments.items():
             column.extend([getattr(one, name, MISSING) for one in arguments])
@@ -126,8 +130,8 @@ class _ItemRows(_Rows):
 
     def frame(self, rank: int, base_ns: int, lost: Lost) -> pd.DataFrame:
         keep = self.kept(lost, on_gpu=True)
-        names, codes = self.name.names(), self.name.codes()[keep]
-        kind = recoded(self.kind.codes()[keep], self.kind.names(), str)
+        names, codes = self.texts(), self.name.codes()[keep]
+        kind = recoded(self.category.codes()[keep], self.category.names(), _ITEMS.get)
         copied = np.asarray(kind == "memcpy")
         of_copy = np.where(copied, codes, len(names)).astype(np.int32)
         values = {name: column.array()[keep] for name, column in self.arguments.items()}
@@ -157,15 +161,15 @@ class _CallRows(_Rows):
         super().__init__()
         self.correlation = IntColumn(as_id)
 
-    def extend(self, kind: str, events: list[Complete]) -> None:
-        super().extend(kind, events)
+    def extend(self, events: list[Complete]) -> None:
+        super().extend(events)
         self.correlation.extend([MISSING if event.args is None else event.args.correlation for event in events])
 
     def frame(self, rank: int, base_ns: int, lost: Lost) -> pd.DataFrame:
         keep = self.kept(lost)
-        names, codes = self.name.names(), self.name.codes()[keep]
+        names, codes = self.texts(), self.name.codes()[keep]
         columns = self.common(keep, rank, base_ns) | self.thread(keep)
-        kind = recoded(codes, names, lambda name: api.call_kind(api.normalise(str(name))))
+        kind = recoded(codes, names, lambda name: api.call_kind(api.normalise(name)))
         lost.bad_ids += self.correlation.unusable
         correlation = _positive(self.correlation.array()[keep])
         submits = np.asarray(kind.isin(api.SUBMITTING))
@@ -173,7 +177,7 @@ class _CallRows(_Rows):
         return CALLS.build(
             columns
             | {
-                "api": recoded(codes, names, lambda name: api.normalise(str(name))),
+                "api": recoded(codes, names, api.normalise),
                 "kind": kind,
                 "correlation": optional(np.where(inner, MISSING, correlation)),
             }
@@ -185,18 +189,14 @@ class _RangeRows(_Rows):
         super().__init__()
         self.shapes = NameColumn()
 
-    def extend(self, kind: str, events: list[Complete]) -> None:
-        super().extend(kind, events)
-        if kind in ("op", "user"):
-            self.shapes.extend(
-                [b"" if (args := event.args) is None else bytes(args.dims or args.old_dims) for event in events]
-            )
-        else:
-            self.shapes.extend([b""] * len(events))
+    def extend(self, events: list[Complete]) -> None:
+        super().extend(events)
+        arguments = [event.args for event in events]
+        self.shapes.extend([b"" if one is None else bytes(one.dims or one.old_dims) for one in arguments])
 
     def frame(self, rank: int, base_ns: int, lost: Lost) -> pd.DataFrame:
         keep = self.kept(lost)
-        names, codes = self.name.names(), self.name.codes()[keep]
+        names, codes = self.texts(), self.name.codes()[keep]
         return RANGES.build(
             self.common(keep, rank, base_ns)
             | self.thread(keep)
@@ -207,11 +207,13 @@ class _RangeRows(_Rows):
             }
         )
 
-    def _kinds(self, keep: Bools, codes: npt.NDArray[np.int32], names: list[Any]) -> pd.Categorical:
+    def _kinds(self, keep: Bools, codes: npt.NDArray[np.int32], names: list[str]) -> pd.Categorical:
         """The category's kind, but for steps, the tool's own marks and modules, which the name tells."""
         number = {kind: RANGE_KINDS.index(kind) for kind in RANGE_KINDS}
-        made = np.array([number[kind] for kind in self.kind.names()], dtype=np.int32)[self.kind.codes()[keep]]
-        special = np.array([number[_special(str(name))] for name in names], dtype=np.int32)[codes]
+        made = np.array([number[_RANGES[category]] for category in self.category.names()], dtype=np.int32)[
+            self.category.codes()[keep]
+        ]
+        special = np.array([number[_special(name)] for name in names], dtype=np.int32)[codes]
         annotated = np.isin(made, (number["op"], number["user"])) & np.isin(special, (number["step"], number["mark"]))
         module = (made == number["python"]) & (special == number["module"])
         return recoded(np.where(annotated | module, special, made), RANGE_KINDS, str)
@@ -228,18 +230,25 @@ class Tables:
         self._open: dict[tuple[Any, Any], list[Begin]] = defaultdict(list)
 
     def add(self, events: list[Any]) -> None:
-        """Sort one chunk of events into the tables."""
+        """Sort one chunk of events into the tables. Rows keep the order of the file, which settles ties in time."""
         self.event_count += len(events)
-        by_category: defaultdict[str | None, list[Complete]] = defaultdict(list)
+        items: list[Complete] = []
+        calls: list[Complete] = []
+        ranges: list[Complete] = []
+        route = dict.fromkeys(_ITEMS, items) | dict.fromkeys(_CALLS, calls) | dict.fromkeys(_RANGES, ranges)
         for event in events:
-            if type(event) is Complete:
-                by_category[event.cat].append(event)
-            elif type(event) is Begin:
+            if type(event) is Begin:
                 self._open[event.pid, event.tid].append(event)
-            elif type(event) is End:
-                self._close(event, by_category)
-        for category, found in by_category.items():
-            self._extend(category, found)
+                continue
+            whole = self._closed(event) if type(event) is End else event
+            if type(whole) is Complete:
+                bucket = route.get(whole.cat)  # type: ignore[arg-type]
+                if bucket is not None:
+                    bucket.append(whole)
+                elif whole.cat not in _LEFT_OUT:
+                    self.ignored[whole.cat or "without a category"] += 1
+        for rows, found in ((self._items, items), (self._calls, calls), (self._ranges, ranges)):
+            rows.extend(found)
 
     def finish(self, rank: int, base_ns: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """Items, calls and ranges; `base_ns` is added to every time."""
@@ -255,33 +264,20 @@ class Tables:
         """The most digits behind the point of any start time in µs; -1 without rows."""
         return max(rows.start.decimals for rows in (self._items, self._calls, self._ranges))
 
-    def _extend(self, category: str | None, found: list[Complete]) -> None:
-        if category in _ITEMS:
-            self._items.extend(_ITEMS[category], found)
-        elif category in _CALLS:
-            self._calls.extend(_CALLS[category], found)
-        elif category in _RANGES:
-            self._ranges.extend(_RANGES[category], found)
-        elif category not in _LEFT_OUT:
-            self.ignored[category or "without a category"] += len(found)
-
-    def _close(self, end: End, by_category: defaultdict[str | None, list[Complete]]) -> None:
-        """Pair an end with the begin it closes, as a complete event."""
+    def _closed(self, end: End) -> Complete | None:
+        """The complete event of an end and the begin it closes; None, and counted, when nothing is open."""
         stack = self._open[end.pid, end.tid]
         if not stack:
             self.lost.unpaired += 1
-            return
+            return None
         begin = stack.pop()
         times = TimeColumn()
         times.extend([begin.ts, end.ts])
         start, stop = times.array().tolist()
         length = "null" if MISSING in (start, stop) else f"{(stop - start) // 1000}.{(stop - start) % 1000:03d}"
-        category = begin.cat or _PAIR_CATEGORY
-        by_category[category].append(
-            Complete(
-                cat=category, name=begin.name, pid=begin.pid, tid=begin.tid, ts=begin.ts, args=begin.args,
-                dur=Raw(length.encode()),
-            )
+        return Complete(
+            cat=begin.cat or _PAIR_CATEGORY, name=begin.name, pid=begin.pid, tid=begin.tid, ts=begin.ts, args=begin.args,
+            dur=Raw(length.encode()),
         )  # fmt: skip
 
 
