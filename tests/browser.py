@@ -19,7 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 
 
 class BrowserError(Exception):
@@ -45,7 +47,10 @@ class Browser:
         ]  # fmt: skip
         script = f'exec 3<&{ends[0]} 4>&{ends[1]}; exec "$@"'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "bash", *command], pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["bash", "-c", script, "bash", *command],
+            pass_fds=ends,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for fd in (to_browser, from_browser, *ends):
             os.close(fd)
@@ -56,7 +61,9 @@ class Browser:
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.suppress(BrowserError, OSError):
             self.call("Browser.close")
         os.close(self._write)
@@ -111,7 +118,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.call(f"{domain}.enable")
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        page.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
         self.events.clear()
         page.call("Page.navigate", url=path.resolve().as_uri())
         page.wait("document.readyState === 'complete' && location.protocol === 'file:'")
@@ -132,7 +142,9 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression (awaited). Raises BrowserError when it throws."""
-        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise BrowserError(details.get("exception", {}).get("description") or details["text"])
@@ -179,7 +191,11 @@ class Page:
     def requests(self) -> list[str]:
         """Addresses the page asked for, its own apart."""
         self._browser.drain(0.2)
-        sent = [e["params"]["request"]["url"] for e in self._browser.events if e.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            e["params"]["request"]["url"]
+            for e in self._browser.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
         return [url for url in sent[1:] if not url.startswith(("data:", "blob:"))]
 
     def screenshot(self, path: Path, *, full: bool = True) -> None:

@@ -22,7 +22,9 @@ SECTIONS = ("verdict", "waterfall", "timeline", "source", "regions", "launches",
 NAMED = {
     "full": build.full(),
     "estimated": build.full(verification=None),
-    "blocked, with fix": build.full(verification=build.verification(build.blocked(), build.with_fix(), build.differs())),
+    "blocked, with fix": build.full(
+        verification=build.verification(build.blocked(), build.with_fix(), build.differs())
+    ),
     "bare": build.bare(),
     "nothing": build.nothing(),
 }
@@ -111,8 +113,12 @@ def hostile() -> RunContent:
     location = msgspec.structs.replace(build.span(8, 13), file=HOSTILE)
     region = build.region(label=HOSTILE, how=HOSTILE, location=location)
     line = msgspec.structs.replace(base.lines[0], text=HOSTILE, location=location)
-    finding = msgspec.structs.replace(base.findings[0], title=HOSTILE, detail=HOSTILE, fix=HOSTILE, url="javascript:alert(1)")
-    blocker = msgspec.structs.replace(build.SYNC, title=HOSTILE, evidence=HOSTILE, fix=HOSTILE, library_location=HOSTILE)
+    finding = msgspec.structs.replace(
+        base.findings[0], title=HOSTILE, detail=HOSTILE, fix=HOSTILE, url="javascript:alert(1)"
+    )
+    blocker = msgspec.structs.replace(
+        build.SYNC, title=HOSTILE, evidence=HOSTILE, fix=HOSTILE, library_location=HOSTILE
+    )
     verdict = Verdict(answer=Answer.PROBABLY, sentence=HOSTILE, reasons=(HOSTILE,), next_step=HOSTILE, region_id="step")
     trace = msgspec.structs.replace(base.trace, files=(HOSTILE,), gpu_names=(HOSTILE,), torch_version=HOSTILE)
     note = msgspec.structs.replace(base.quality[0], message=HOSTILE, forbids=(HOSTILE,))
@@ -154,7 +160,12 @@ def test_a_verified_run_leads_with_its_number_and_its_proof():
     page = Page(html.render(build.full()))
     text = " ".join(page.text.split())
     assert "One graph over train.py:8-13 makes a step 7.1× faster, 3.19 ms → 449 µs, results bit-identical" in text
-    for proof in ("95 % interval 7.0× to 7.2×", "0.4 % between two eager runs", "42 tensors at each of 105 steps", "34.0 MiB"):
+    for proof in (
+        "95 % interval 7.0× to 7.2×",
+        "0.4 % between two eager runs",
+        "42 tensors at each of 105 steps",
+        "34.0 MiB",
+    ):
         assert proof in text
     assert "torch.cuda.CUDAGraph()" in text
 
@@ -190,11 +201,13 @@ def test_what_is_missing_names_the_command_that_adds_it():
 
 def test_saying_no_is_said_in_full():
     verdict = Verdict(
-        answer=Answer.NOT_WORTH_IT, sentence="Not worth it: the step is busy 98 % of the time; a graph would save 0.4 % of a step.",
+        answer=Answer.NOT_WORTH_IT, sentence="Not worth it: the step is busy 98 % of the time; a graph would save 0.4 %.",
         next_step="Look at the kernels: precision, fusion, batch size.", kind=NumberKind.PROFILED,
     )  # fmt: skip
     text = " ".join(
-        Page(html.render(build.full(analysis=build.analysis(verdict=verdict, findings=()), verification=None))).text.split()
+        Page(
+            html.render(build.full(analysis=build.analysis(verdict=verdict, findings=()), verification=None))
+        ).text.split()
     )
     assert "Not worth it" in text and "leave the code as it is" in text and "Look at the kernels" in text
     assert "torch.cuda.CUDAGraph()" not in text.split("Where the time goes")[1].split("Regions")[0]
