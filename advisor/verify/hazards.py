@@ -14,6 +14,7 @@ HAZARDS: Final[dict[str, tuple[str, str]]] = {
     "frozen-scalar": ("a Python number is a constant in the graph", "a 0-dim GPU tensor, filled before each replay"),
     "cpu-side-effect": ("Python code in the span runs only at capture", "move it out of the span"),
     "stale-input": ("a tensor is rebound, the graph reads the old one", "copy_ into a fixed tensor"),
+    "train-eval-flip": ("the graph keeps the mode it was captured in", "one graph for training, one for evaluation"),
     "output-overwrite": ("a kept output is overwritten by the next replay", "clone() what is kept"),
     "autocast-cache": ("weights cast outside the graph are cached", "enter autocast in the span, or cache_enabled=False"),
     "rng-fixed": ("a random number drawn on the host is a constant in the graph", "draw it on the GPU"),
@@ -27,6 +28,7 @@ _PRIORITY: Final = (
     "grad-reset-outside",
     "frozen-lr-sgd",
     "frozen-scalar",
+    "train-eval-flip",
     "stale-input",
     "autocast-cache",
 )

@@ -188,7 +188,6 @@ class SpanRuntime:
     # --- capture -------------------------------------------------------------------------------------------------------
 
     def _begin(self, leaves: Leaves, local: Namespace, glob: MutableMapping[str, Any]) -> None:
-        self._refuse_unstable()
         self._observe(leaves)
         staged = [Staged(path, leaf, path in self._moving) for path, leaf in leaves.items() if _is_tensor(leaf)]
         if not self.switches.stage_inputs:
@@ -269,6 +268,7 @@ class SpanRuntime:
         except Exception as error:
             capture.abandon()
             self.conductor.capture_failed(error)
+        self._refuse_unstable()  # not before: a blocker on the way says more
         self.recording = recording
         self.outs = {name: value for name, value in capture.swapped.items() if local.get(name) is self.ins.get(name)}
         for name, value in capture.swapped_globals.items():

@@ -7,6 +7,7 @@ from the frames the error passed through and from the syntax of the user's line.
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -185,10 +186,13 @@ def diagnose(failure: Failure, user_files: Iterable[str], sources: dict[str, str
     blocker = _by_message(failure)
     if blocker is None:
         blocker = _by_frames(failure.frames)
+    unpinned = UNPINNED in " ".join(failure.messages)
+    if blocker is None and library is not None:
+        blocker = by_syntax(statement_at("".join(linecache.getlines(library.file)), library.line), unpinned)
     if blocker is None and user is not None:
-        blocker = by_syntax(statement_at(sources.get(user.file, ""), user.line), UNPINNED in " ".join(failure.messages))
+        blocker = by_syntax(statement_at(sources.get(user.file, ""), user.line), unpinned)
     if blocker is None:
-        blocker = "sync-h2d-pageable" if UNPINNED in " ".join(failure.messages) else "capture-unsupported"
+        blocker = "sync-h2d-pageable" if unpinned else "capture-unsupported"
     return Diagnosis(blocker, user, library, f"{failure.error_type}: {failure.message}"[:300])
 
 
@@ -256,6 +260,16 @@ def _by_subscript(parts: list[ast.expr], unpinned: bool) -> str | None:
             return "sync-slice-tensor"
         if any(isinstance(piece, ast.Name | ast.Compare | ast.UnaryOp | ast.BinOp | ast.Attribute) for piece in pieces):
             return "dyn-nonzero"
+    return None
+
+
+def side_stream_line(statements: Iterable[ast.stmt]) -> int | None:
+    """The line of the first `with torch.cuda.stream(...)` among `statements`: what may not have been joined."""
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.With):
+            calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+            if any(_name(call) == "stream" for call in calls):
+                return node.lineno
     return None
 
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from advisor.workload.flow import path_of
+from advisor.workload.flow import free_names, parameters, path_of
 
 _LOGGERS: Final = frozenset({"logger", "logging", "log", "wandb", "writer", "pbar", "tqdm", "progress", "mlflow"})
 _APPENDS: Final = frozenset({"append", "appendleft", "extend", "insert", "setdefault", "put"})
@@ -29,6 +29,22 @@ class Effect(NamedTuple):
 
 def find(tree: ast.Module, statements: list[ast.stmt], depth: int = 3) -> tuple[Effect, ...]:
     """The effects of `statements`, a part of `tree`, sorted by line."""
+    found = {effect for statement in statements for effect in _effects(statement)}
+    for function in reached(tree, statements, depth):
+        found |= {effect for statement in function.body for effect in _effects(statement)}
+    return tuple(sorted(found))
+
+
+def hidden_names(tree: ast.Module, statements: list[ast.stmt], depth: int = 3) -> frozenset[str]:
+    """Names that functions called by `statements` read from the module: inputs the statements themselves do not show."""
+    found: set[str] = set()
+    for function in reached(tree, statements, depth):
+        found |= free_names(function.body, parameters(function.args))[0]
+    return frozenset(found)
+
+
+def reached(tree: ast.Module, statements: list[ast.stmt], depth: int) -> list[ast.FunctionDef]:
+    """Functions and methods of the file that `statements` may run, by name, `depth` calls deep."""
     functions: dict[str, list[ast.FunctionDef]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -38,18 +54,15 @@ def find(tree: ast.Module, statements: list[ast.stmt], depth: int = 3) -> tuple[
             functions.setdefault(f"{node.name}()", []).extend(
                 part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "forward"
             )
-    found: set[Effect] = set()
-    seen: set[int] = set()
+    found: dict[int, ast.FunctionDef] = {}
     todo = [(statement, 0) for statement in statements]
     while todo:
         node, level = todo.pop()
-        found.update(_effects(node))
-        if level < depth:
-            for function in _called(node, functions):
-                if id(function) not in seen:
-                    seen.add(id(function))
-                    todo.extend((part, level + 1) for part in function.body)
-    return tuple(sorted(found))
+        for function in _called(node, functions) if level < depth else ():
+            if id(function) not in found:
+                found[id(function)] = function
+                todo.extend((part, level + 1) for part in function.body)
+    return list(found.values())
 
 
 def _called(node: ast.stmt, functions: dict[str, list[ast.FunctionDef]]) -> Iterator[ast.FunctionDef]:

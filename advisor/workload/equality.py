@@ -48,6 +48,8 @@ class Fingerprints:
     rng_states: Callable[[], tuple[str, ...]]
     user_modules: frozenset[str] = frozenset({"__main__"})
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    rebound: set[str] = field(default_factory=set)  # where another tensor object lay at two successive checkpoints
+    _seen: dict[str, int] = field(default_factory=dict)
 
     def take(self, step: int, local: Mapping[str, Any]) -> None:
         """Fingerprint modules, optimizers and the loop's local names. Submits work, never waits for it."""
@@ -69,6 +71,9 @@ class Fingerprints:
             for path, leaf in trees.flatten(name, value, self._look_into).items():
                 text = trees.describe(path)
                 if isinstance(leaf, torch.Tensor):
+                    if self._seen.setdefault(text, id(leaf)) != id(leaf):
+                        self._seen[text] = id(leaf)
+                        self.rebound.add(text)
                     yield text, leaf
                 elif isinstance(leaf, Opaque):
                     if leaf.length >= 0:

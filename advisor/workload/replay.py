@@ -12,7 +12,7 @@ from advisor.workload import trees
 from advisor.workload.flow import Path
 from advisor.workload.graphs import Device, Graph
 from advisor.workload.paths import MISSING, resolve, set_step
-from advisor.workload.state import Grads, StepWatch
+from advisor.workload.state import Grads, Modes, StepWatch
 from advisor.workload.trees import Leaves
 
 REBOUND: Final = " is rebound"
@@ -166,6 +166,7 @@ class Recording:
         self.staged = inputs.moving
         self._written = [item for item in self.staged if item.written]
         self._host = any(item.static.device.type == "cpu" for item in self.staged) and device.kind == "cuda"
+        self._modes = Modes()
         self._last: Any = None
 
     def mismatch(self, leaves: Leaves) -> str:
@@ -202,6 +203,9 @@ class Recording:
         if changed:
             identity = "frozen-lr-sgd" if changed.startswith("SGD lr") else "frozen-scalar"
             self.hazards(identity, f"{changed} after the capture; the graph keeps the old value")
+        flipped = self._modes.changed()
+        if flipped:
+            self.hazards("train-eval-flip", f"{flipped} was switched between training and evaluation after the capture")
         if self._host:
             self._last = self.device.mark()
 

@@ -135,6 +135,17 @@ def parameters() -> list[torch.Tensor]:
     return list(found.values())
 
 
+class Modes:
+    """Which modules train and which evaluate: a replay does what the capture did, whatever the flags say later."""
+
+    def __init__(self) -> None:
+        self._flags = [(module, module.training) for module in REGISTRY.live_modules()]
+
+    def changed(self) -> str:
+        """The class of the first module whose flag is another one now, or nothing."""
+        return next((type(module).__name__ for module, flag in self._flags if module.training is not flag), "")
+
+
 def tensor_attributes() -> dict[str, int]:
     """Plain tensor attributes of modules (neither parameter nor buffer) and the identity of what they hold."""
     return {name: id(value) for name, value in iter_tensor_attributes()}

@@ -61,6 +61,8 @@ class Child:
     def __post_init__(self) -> None:
         self._began = time.perf_counter_ns()
         self._names = SpanNames()
+        self._hidden: frozenset[str] = frozenset()
+        self._side_stream: int | None = None
         self._registry = state.install((), {fix.id for fix in self.spec.fixes if fix.id in whatif.RUNTIME})
         self._fingerprints = Fingerprints(self.device.rng_states)
         writer = ProgressWriter(self.job)
@@ -137,6 +139,8 @@ class Child:
         found = self._apply_fixes(tree, file, found)
         spans.lift_return(found)
         self.effects = effects.find(tree, found.statements)
+        self._side_stream = diagnose.side_stream_line(found.statements)
+        self._hidden = effects.hidden_names(tree, found.statements)
         self._names = spans.span_names(tree, found)
         self._make_runtime(SpanSpec(self._label(), self._names, spans.rebindable(found.scope)))
         file.inject[spans.SPAN_NAME] = self.session.runtime
@@ -178,11 +182,12 @@ class Child:
         found = diagnose.diagnose(failure, self.sources, self.sources)
         user = found.user
         library = found.library
+        elsewhere = self._side_stream or self.spec.last_line
         self.failed = Failed(
             blocker=found.blocker,
             evidence=found.evidence,
             file=self.labels.get(user.file, "") if user else self.spec.span_file,
-            line=user.line if user else self.spec.last_line,
+            line=user.line if user else elsewhere,
             library=f"{library.file}:{library.line}" if library else "",
         )
         self._write("blocked", found.evidence)  # now: the process may not survive its own clean-up
@@ -269,6 +274,11 @@ class Child:
         found = dict(self.session.suspects)
         if self.session.refusal is not None:
             found.setdefault(self.session.refusal.id, self.session.refusal)
+        for place in sorted(self._fingerprints.rebound):
+            root = place.split("[", 1)[0].split(".", 1)[0]
+            if root in self._hidden and root not in self._names.live_in:
+                evidence = f"`{place}`, read by a function the span calls, is bound to another tensor outside the span"
+                found.setdefault("stale-input", Suspect(id="stale-input", evidence=evidence))
         return tuple(found.values())
 
 
