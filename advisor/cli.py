@@ -114,10 +114,92 @@ def verify(
     raise typer.Exit(command.run(options))
 
 
+@app.command()
+def gate(
+    run: Annotated[
+        Path | None, typer.Argument(help="The run to judge: a run folder, a findings.json or a recorded trace.")
+    ] = None,
+    script_args: Annotated[list[str] | None, typer.Argument(help="After --: arguments of the --run script.")] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Baseline file, run or trace; with --run also a script. Default cgadvisor-baseline.json."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A cgadvisor.toml; default the one here.")] = None,
+    script: Annotated[Path | None, typer.Option("--run", help="Profile this script now and judge the result.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Processes a side that --run clocks.")] = 5,
+    format_name: Annotated[str, typer.Option("--format", help="text, json, md, junit or sarif.")] = "text",
+    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML here.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Also write SARIF 2.1.0 here.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write Markdown here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+    allow_missing: Annotated[
+        list[str] | None, typer.Option(help="What the run may lack, as a glob: verification, 'region:encoder*'.")
+    ] = None,
+    source_root: Annotated[str, typer.Option(help="The script's folder, seen from the repository root.")] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List the checks that passed, too.")] = False,
+) -> None:
+    """Judge a run against a baseline and budgets: 0 pass, 1 fail, 2 usage, 3 bad input, 5 inconclusive."""
+    from advisor.commands import gate as command
+
+    wanted = {"junit": junit, "sarif": sarif, "md": markdown, "json": json}
+    files = {name: path for name, path in wanted.items() if path is not None}
+    allowed, words = tuple(allow_missing or ()), tuple(script_args or ())
+    if script is not None and run is not None:  # with --run there is no RUN: every word belongs to the script
+        run, words = None, (str(run), *words)
+    options = command.Options(
+        run, baseline, config, format_name, files, allowed, source_root, verbose, script, words, rounds
+    )
+    raise typer.Exit(command.run(options))
+
+
+baseline_app = typer.Typer(help="Baselines of `cgadvisor gate`: small, reviewable JSON files.", no_args_is_help=True)
+app.add_typer(baseline_app, name="baseline")
+_RUNS = Annotated[list[Path], typer.Argument(help="One or more runs of the same code.")]
+_BASELINE_FILE = Annotated[Path, typer.Option(help="The baseline file.")]
+_NOTE = Annotated[str, typer.Option(help="A sentence kept in the file: why this is the baseline.")]
+
+
+@baseline_app.command("save")
+def baseline_save(
+    runs: _RUNS,
+    out: _BASELINE_FILE = Path("cgadvisor-baseline.json"),
+    note: _NOTE = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a baseline from one or more runs."""
+    from advisor.commands import baseline as command
+
+    raise typer.Exit(command.save(runs, out, note, force))
+
+
+@baseline_app.command("update")
+def baseline_update(
+    runs: _RUNS,
+    out: _BASELINE_FILE = Path("cgadvisor-baseline.json"),
+    note: _NOTE = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
+) -> None:
+    """Show what new runs change in a baseline, then replace it."""
+    from advisor.commands import baseline as command
+
+    raise typer.Exit(command.update(runs, out, note, dry_run))
+
+
+@baseline_app.command("show")
+def baseline_show(
+    path: Annotated[Path, typer.Argument(help="The baseline file.")] = Path("cgadvisor-baseline.json"),
+) -> None:
+    """Print a baseline in words."""
+    from advisor.commands import baseline as command
+
+    raise typer.Exit(command.show(path))
+
+
 def main() -> None:
     """Entry point. The only place where an AdvisorError becomes a line and an exit code."""
     try:
-        app(standalone_mode=False)
+        # Outside standalone mode click returns the code of a raised Exit instead of raising it.
+        code = app(standalone_mode=False)
     except AdvisorError as error:
         print(f"cgadvisor: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -133,4 +215,4 @@ def main() -> None:
             error.show()
             sys.exit(EXIT_USAGE)
         raise
-    sys.exit(EXIT_OK)
+    sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -44,7 +44,7 @@ def checks(found: dict[str, str]) -> tuple[GateCheck, ...]:
     if not found:
         return (_check("environment", Status.PASS, "the two sides ran in comparable environments"),)
     return tuple(
-        _check(f"environment:{field}", Status.NOT_COMPARABLE, f"not comparable, {text}; {_scope(field)}", field)
+        _check(f"environment:{field}", Status.NOT_COMPARABLE, f"{text}; {_scope(field)}", field)
         for field, text in found.items()
     )
 

@@ -52,12 +52,12 @@ def _against(
 ) -> list[GateCheck]:
     differences = environment.differences(base.environment, head.environment, config.allow_different)
     found = [*environment.checks(differences)]
-    found += coverage.checks(base, head, pairs, config.allow_missing)
-    if not environment.forbids_counts(differences) and not (base.unusable or head.unusable):
-        found += run_checks(base, head)
-        found += line_checks(base, head)
-        found += region_checks(base, head, pairs)
     if not environment.forbids_counts(differences):
+        found += coverage.checks(base, head, pairs, config.allow_missing)
+        if not (base.unusable or head.unusable):
+            found += run_checks(base, head)
+            found += line_checks(base, head)
+            found += region_checks(base, head, pairs)
         found += verified_checks(base, head)
     found += time_checks(base, head, config, differences, paired)
     return found

@@ -71,13 +71,18 @@ def rule_of(config: GateConfig, base: Snapshot, head: Snapshot, paired: bool = F
 
 def words(name: str, found: Comparison) -> str:
     """ "step_ns: slower, 1.00 ms -> 1.10 ms (+10.1 %, 95 % interval +8.2 % to +12.0 %; counts from 5.0 %)" """
-    notes = f"; {'; '.join(found.notes)}" if found.notes else ""
     return (
         f"{name}: {_WORDS[found.change]}, {format_ns(found.base_median)} -> {format_ns(found.head_median)} "
         f"({_signed(found.ratio - 1)}, 95 % interval {_signed(found.ratio_low - 1)} to {_signed(found.ratio_high - 1)}; "
-        f"counts from {format_ratio(found.required_ratio)}; n {found.base_count} and {found.head_count}, "
-        f"processes {found.base_process_count} and {found.head_process_count}, p {found.p_value:.2g}{notes})"
+        f"counts from {format_ratio(found.required_ratio)})"
     )
+
+
+def evidence(found: Comparison) -> str:
+    """ "n 30 and 30, processes 1 and 1, p 0.0004; drift: ..." """
+    samples = f"n {found.base_count} and {found.head_count}"
+    processes = f"processes {found.base_process_count} and {found.head_process_count}"
+    return "; ".join((f"{samples}, {processes}, p {found.p_value:.2g}", *found.notes))
 
 
 def _signed(ratio: float) -> str:
@@ -95,6 +100,7 @@ def _check(name: str, status: Status, message: str, comparison: Comparison, prof
         base=format_ns(comparison.base_median),
         head=format_ns(comparison.head_median),
         limit=f"+{format_ratio(comparison.required_ratio)}",
+        detail=evidence(comparison),
         rule="slower",
         comparison=comparison,
     )

@@ -67,6 +67,7 @@ class GateCheck(Value, frozen=True, kw_only=True):
     head: str = ""
     limit: str = ""
     fix: str = ""
+    detail: str = ""  # the evidence behind the message, for those who ask
     rule: str = ""  # the blocker or rule id a code scanner groups by
     comparison: Comparison | None = None
 

@@ -46,7 +46,7 @@ def _case(suite: ET.Element, check: GateCheck) -> None:
     outcome = ET.SubElement(case, element, message=message)
     if element != "skipped":
         outcome.set("type", check.rule or check.status.value)
-        outcome.text = _text("\n".join(part for part in (message, check.fix) if part))
+        outcome.text = _text("\n".join(part for part in (message, check.detail, check.fix) if part))
 
 
 def _totals(checks: tuple[GateCheck, ...]) -> dict[str, str]:

@@ -56,10 +56,11 @@ def _table(checks: list[GateCheck]) -> list[str]:
     for check in checks[:_MAX_ROWS]:
         where = escape(check.location.label) if check.location else escape(check.region) or "run"
         fix = f"<br>{escape(check.fix)}" if check.fix and check.status not in (Status.PASS, Status.SKIPPED) else ""
+        detail = f"<br><sub>{escape(check.detail)}</sub>" if check.detail else ""
         cells = [
             _MARKS[check.status],
             where,
-            escape(check.message) + fix,
+            escape(check.message) + detail + fix,
             *map(escape, (check.base, check.head, check.limit)),
         ]
         rows.append(f"| {' | '.join(cells)} |")

@@ -54,6 +54,8 @@ def place(location: SourceSpan | None) -> str:
 
 def _lines(check: GateCheck) -> list[str]:
     lines = [f"{_MARKS[check.status]}  {place(check.location)}{check.message}"]
+    if check.detail:
+        lines.append(f"      {check.detail}")
     if check.fix and check.status not in (Status.PASS, Status.SKIPPED):
         lines.append(f"      {check.fix}")
     return lines

@@ -1,0 +1,129 @@
+"""`cgadvisor gate`: judge a run against a baseline and budgets; the exit code is the verdict.
+
+0 pass (warnings included)   1 fail   2 usage   3 bad input   5 inconclusive or not comparable
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from advisor.bundle import write_atomically
+from advisor.config import FILE_NAME, Config, load_config
+from advisor.errors import BundleError, UsageError
+from advisor.gate import GateVerdict, Snapshot, is_trace, judge, load_side
+from advisor.gate.baseline import DEFAULT_NAME
+from advisor.gate.outputs import github, junit, markdown, sarif, terminal
+
+FORMATS: Final = ("text", "json", "md", "junit", "sarif")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, typed. `files`: format -> file to write beside what is printed."""
+
+    run: Path | None
+    baseline: Path | None
+    config: Path | None = None
+    format: str = "text"
+    files: Mapping[str, Path] = field(default_factory=dict)
+    allow_missing: tuple[str, ...] = ()
+    source_root: str = ""
+    verbose: bool = False
+    script: Path | None = None  # --run: profile this now
+    script_args: tuple[str, ...] = ()
+    rounds: int = 5
+
+
+def run(options: Options) -> int:
+    """Judge, print, write the files asked for. Returns the exit code; raises AdvisorError."""
+    if options.format not in FORMATS:
+        raise UsageError(f"--format {options.format}: expected one of {', '.join(FORMATS)}")
+    config = _config(options)
+    verdict = _verdict(options, config)
+    publish(verdict, options, os.environ)
+    return verdict.exit_code
+
+
+def _verdict(options: Options, config: Config) -> GateVerdict:
+    if options.script is not None:
+        from advisor.commands.gate_run import judge_script
+
+        if options.run is not None:
+            raise UsageError("give either a RUN folder or --run SCRIPT, not both")
+        return judge_script(options, config)
+    if options.run is None:
+        raise UsageError("nothing to judge: give a run folder, a findings.json, a trace, or --run SCRIPT")
+    base = base_path(options)
+    return judge(side(options.run, config), side(base, config) if base else None, config.gate)
+
+
+def side(path: Path, config: Config) -> Snapshot:
+    """The snapshot of a run folder, findings.json, baseline or recorded trace, which is analysed here and now."""
+    if not is_trace(path):
+        return load_side(path)
+    from advisor import analyze, load
+    from advisor.gate.counts import RunArtefacts, snapshot_of
+
+    return snapshot_of(RunArtefacts(analyze(load(path), config=config)), path.name)
+
+
+def base_path(options: Options) -> Path | None:
+    """The baseline asked for; else `cgadvisor-baseline.json` here; None when there is none."""
+    if options.baseline is not None:
+        return options.baseline
+    here = Path(DEFAULT_NAME)
+    return here if here.exists() else None
+
+
+def _config(options: Options) -> Config:
+    here = Path(FILE_NAME)
+    config = load_config(options.config or (here if here.exists() else None))
+    if not options.allow_missing:
+        return config
+    allowed = (*config.gate.allow_missing, *options.allow_missing)
+    return msgspec.structs.replace(config, gate=msgspec.structs.replace(config.gate, allow_missing=allowed))
+
+
+def publish(verdict: GateVerdict, options: Options, environ: Mapping[str, str]) -> None:
+    """Print the verdict, write the files asked for, and tell GitHub Actions when it is the one who runs this."""
+    renderers = _renderers(options)
+    text = renderers[options.format](verdict)
+    on_github = environ.get("GITHUB_ACTIONS") == "true"
+    # A machine-readable answer on stdout stays clean; workflow commands are read from either stream.
+    if on_github:
+        stream = sys.stdout if options.format == "text" else sys.stderr
+        stream.write(github.render(verdict, options.source_root))
+    sys.stdout.write(text)
+    for kind, path in options.files.items():
+        if path.parent != Path() and not path.parent.is_dir():
+            raise BundleError(f"{path}: no such folder {path.parent}")
+        write_atomically(path, renderers[kind](verdict).encode())
+    if environ.get("GITHUB_STEP_SUMMARY"):
+        _append(Path(environ["GITHUB_STEP_SUMMARY"]), markdown.render(verdict))
+    if on_github and environ.get("GITHUB_OUTPUT"):
+        _append(Path(environ["GITHUB_OUTPUT"]), github.outputs(verdict))
+
+
+def _renderers(options: Options) -> dict[str, Callable[[GateVerdict], str]]:
+    return {
+        "text": lambda verdict: terminal.render(verdict, options.verbose),
+        "json": lambda verdict: msgspec.json.format(msgspec.json.encode(verdict), indent=1).decode() + "\n",
+        "md": markdown.render,
+        "junit": junit.render,
+        "sarif": lambda verdict: sarif.render(verdict, options.source_root),
+    }
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot write: {error.strerror}") from error
