@@ -19,7 +19,7 @@ def decide(facts: Facts) -> Verdict:
         return refusal
     best = _best(facts, facts.regions)
     free = _best(facts, (region for region in facts.regions if not _blocked(region)))
-    if facts.device.graphs.item_ratio >= _GRAPHED and not _pays(facts, best):
+    if _is_graphed(facts) and not _pays(facts, best):
         return _already_graphed(facts)
     if facts.step is None:
         return _without_step(facts)
@@ -72,6 +72,12 @@ def _pays(facts: Facts, estimate: Estimate | None) -> bool:
     if estimate is None or estimate.before_ns <= 0:
         return False
     return estimate.saved_ns >= facts.config.min_saved_ratio * estimate.before_ns
+
+
+def _is_graphed(facts: Facts) -> bool:
+    """Items tell, unless graph executions were recorded as a whole: then one item stands for a graph and time tells."""
+    graphs = facts.device.graphs
+    return graphs.item_ratio >= _GRAPHED or (graphs.opaque_ns > 0 and graphs.busy_ratio >= _GRAPHED)
 
 
 def _mostly_long_gaps(facts: Facts) -> bool:
@@ -165,9 +171,14 @@ def _long_gaps(facts: Facts) -> Verdict:
 
 def _already_graphed(facts: Facts) -> Verdict:
     graphs = facts.device.graphs
+    share = (
+        f"{format_ratio(graphs.busy_ratio)} of the busy time"
+        if graphs.opaque_ns
+        else (f"{format_ratio(graphs.item_ratio)} of the GPU items")
+    )
     return Verdict(
         answer=Answer.ALREADY_GRAPHED,
-        sentence=f"Already graphed: {format_ratio(graphs.item_ratio)} of the GPU items run inside "
+        sentence=f"Already graphed: {share} {'lies' if graphs.opaque_ns else 'run'} inside "
         f"{format_count(graphs.launch_count)} graph replays; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
         kind=NumberKind.PROFILED,
     )
