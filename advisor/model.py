@@ -310,6 +310,7 @@ class Region(Value, kw_only=True):
     parent_id: str | None = None
     how: str = ""
     bytes_in: int = 0  # input bytes a replay would have to stage, when known
+    long_gap_ns: int = 0  # of the idle time, in gaps over 1 ms
     kernel_count: float = 0.0  # items that are kernels, not copies or memsets
 
 

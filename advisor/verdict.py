@@ -84,7 +84,7 @@ def _mostly_long_gaps(facts: Facts) -> bool:
     """A bare trace whose idle time is a few long gaps: host work a graph would not touch. A clocked run of a known script
     is another matter: what Python does inside the region is skipped by a replay."""
     busy = facts.busy_ratio >= facts.config.busy_ratio_gpu_bound
-    return facts.clock is None and not busy and facts.device.long_gap_ns > 0.5 * facts.device.idle.total_ns
+    return facts.clock is None and not busy and facts.long_gap_ratio > 0.5
 
 
 def _blocked(region: Region) -> bool:
@@ -96,7 +96,7 @@ def _label(facts: Facts, region_id: str) -> str:
     return "the whole step" if region.id == "step" else region.label
 
 
-def _speed(estimate: Estimate) -> str:
+def speed_words(estimate: Estimate) -> str:
     """The factor; from a profiled trace alone a range, since the profiler may have doubled the CPU side of the step."""
     if estimate.kind != NumberKind.PROFILED:
         return format_speedup(estimate.speedup_ratio)
@@ -117,13 +117,13 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
     reasons = [f"the step is {_idle_words(facts)}"]
     if free is not best:
         reasons.append(
-            f"{_label(facts, best.region_id)} would give {_speed(best)}, but "
+            f"{_label(facts, best.region_id)} would give {speed_words(best)}, but "
             f"{_culprits(facts.blockers) or 'a synchronisation'} blocks it"
         )
     return Verdict(
         answer=Answer.PROBABLY,
         sentence=f"One graph over {_label(facts, free.region_id)} would probably make a step "
-        f"{_speed(free)} faster: {_range(free)}, estimated, not verified.",
+        f"{speed_words(free)} faster: {_range(free)}, estimated, not verified.",
         reasons=tuple(reasons),
         region_id=free.region_id,
         next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
@@ -135,7 +135,7 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
     return Verdict(
         answer=Answer.BLOCKED,
         sentence=f"Blocked by {culprit}; without it one graph over {_label(facts, best.region_id)} would make a step about "
-        f"{_speed(best)} faster: {_range(best)}, estimated.",
+        f"{speed_words(best)} faster: {_range(best)}, estimated.",
         reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
         next_step=facts.blockers[0].fix if facts.blockers else "Move the synchronisation out of the region.",
@@ -158,10 +158,9 @@ def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
 
 
 def _long_gaps(facts: Facts) -> Verdict:
-    share = facts.device.long_gap_ns / facts.device.idle.total_ns
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
-        sentence=f"Not worth it yet: {format_ratio(share)} of the idle time is gaps over 1 ms, other work of the program on the "
+        sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, other work of the program on the "
         f"CPU and not the rate of launches; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
         reasons=_other_causes(facts),
         next_step=_instead(facts),

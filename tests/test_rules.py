@@ -14,7 +14,7 @@ GPU_BOUND = region(busy_ns=990 * US, idle=IdleByCause(device_ns=10 * US))
 CASES = {
     "gpu-bound": facts(GPU_BOUND),
     "alloc-stalls": facts(device={"alloc_ns": 4000 * US}),
-    "long-gaps": facts(device={"long_gap_ns": 8000 * US}),
+    "long-gaps": facts(region(long_gap_ns=800 * US)),
     "input-bound": facts(region(idle=IdleByCause(input_ns=500 * US, launch_ns=400 * US))),
     "sync-bound": facts(region(idle=IdleByCause(sync_ns=500 * US, launch_ns=400 * US), sync_count=3.0)),
     "optimizer-launches": facts(

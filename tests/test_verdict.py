@@ -50,7 +50,7 @@ def test_from_a_profiled_trace_alone_the_factor_is_a_range():
 
 
 def test_a_bare_trace_of_a_few_long_gaps_is_not_worth_it_yet():
-    verdict = decide(facts(device={"long_gap_ns": 8000 * US}))
+    verdict = decide(facts(region(long_gap_ns=800 * US)))
     assert verdict.answer == Answer.NOT_WORTH_IT
     assert "88.9 % of the idle time is gaps over 1 ms" in verdict.sentence
 

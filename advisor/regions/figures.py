@@ -11,7 +11,7 @@ import pandas as pd
 
 from advisor.calls import GRAPH
 from advisor.intervals import grouped_union_ns
-from advisor.metrics.gaps import synchronising
+from advisor.metrics.gaps import LONG_GAP_NS, synchronising
 from advisor.metrics.summary import graphed
 from advisor.model import Cause, IdleByCause, Layer, Layers, Region, RegionKind, SourceSpan
 from advisor.regions.rows import Occurrences, StepWindows
@@ -38,6 +38,7 @@ class Columns:
     launch: npt.NDArray[np.float64]
     launch_is_graph: Bools
     cause: dict[Cause, Ints]
+    long_gap: Ints
     layer: dict[Layer, Ints]
     sync_starts: Ints
     shape_starts: Ints
@@ -53,6 +54,7 @@ def columns(timeline: Timeline, rank: int, device: int) -> Columns:
         linked = ~np.isnan(launch)
         is_graph[linked] = (calls["kind"] == GRAPH).to_numpy()[launch[linked].astype(np.int64)]
     cause, layer = _gap_columns(timeline, rank, device)
+    whole = np.sum(list(cause.values()), axis=0)
     syncs = calls[synchronising(calls) & (calls["rank"] == rank).to_numpy()]
     shape_starts, shape_hash = _shape_hashes(timeline, rank)
     return Columns(
@@ -66,6 +68,7 @@ def columns(timeline: Timeline, rank: int, device: int) -> Columns:
         launch=launch,
         launch_is_graph=is_graph,
         cause=cause,
+        long_gap=np.where(whole > LONG_GAP_NS, whole, 0),
         layer=layer,
         sync_starts=np.sort(syncs["start_ns"].to_numpy()),
         shape_starts=shape_starts,
@@ -113,6 +116,7 @@ def measure(identity: Identity, found: Occurrences, shared: Columns, windows: St
         idle=idle,
         layers=layers,
         extent_ns=busy_ns + idle.total_ns,
+        long_gap_ns=int(_per_occurrence(shared.long_gap[items], owner, count)[typical].mean()),
         step_share_ratio=_share(found, windows, busy + sum(cause.values())),
         cpu_ns=int(np.median(found.cpu_end_ns - found.cpu_start_ns)),
         sync_count=_median(_calls_within(shared.sync_starts, found)),

@@ -166,7 +166,7 @@ def _in_cpu_windows(
 
 def _from_sequence(timeline: Timeline, rank: int, device: int) -> ChosenStep | None:
     items = timeline.items
-    mine = items[(items["rank"] == rank) & (items["device"] == device) & (items["kind"] != "graph")]
+    mine = items[(items["rank"] == rank) & (items["device"] == device)]
     mine = mine.sort_values(["start_ns", "end_ns"], kind="stable")
     if len(mine) == 0:
         return None

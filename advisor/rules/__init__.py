@@ -32,6 +32,15 @@ class Facts:
         return next((region for region in self.regions if region.id == "step"), None)
 
     @property
+    def long_gap_ratio(self) -> float:
+        """Share of the idle time that lies in gaps over 1 ms, in the step when there is one, else in the window."""
+        region = self.step_region
+        long, idle = (self.device.long_gap_ns, self.device.idle.total_ns)
+        if region is not None:
+            long, idle = region.long_gap_ns, region.idle.total_ns
+        return long / idle if idle else 0.0
+
+    @property
     def busy_ratio(self) -> float:
         """Of the step when there is one, else of the window."""
         region = self.step_region
