@@ -98,7 +98,7 @@ class EqualityOutcome(StrEnum):
 # --- small parts -----------------------------------------------------------------------------------------------------
 
 
-class SourceSpan(Value, kw_only=True):
+class SourceSpan(Value, frozen=True, kw_only=True):
     """Lines of a source file, 1-based, inclusive. `file` is relative to the script's folder."""
 
     file: str
@@ -111,7 +111,7 @@ class SourceSpan(Value, kw_only=True):
         return f"{self.file}:{lines}"
 
 
-class IdleByCause(Value, kw_only=True):
+class IdleByCause(Value, frozen=True, kw_only=True):
     """Idle time of one device in one window, by cause. The fields sum to the window's idle time."""
 
     unknown_ns: int = 0
@@ -129,7 +129,7 @@ class IdleByCause(Value, kw_only=True):
         return {cause: getattr(self, f"{cause.value}_ns") for cause in Cause}
 
 
-class Layers(Value, kw_only=True):
+class Layers(Value, frozen=True, kw_only=True):
     """Launch-bound idle time by overhead layer. The fields sum to `IdleByCause.launch_ns` of the same window."""
 
     language_ns: int = 0
@@ -145,7 +145,7 @@ class Layers(Value, kw_only=True):
         return {layer: getattr(self, f"{layer.value}_ns") for layer in Layer}
 
 
-class Distribution(Value, kw_only=True):
+class Distribution(Value, frozen=True, kw_only=True):
     """Order statistics of a sample, and a histogram over logarithmic bins. Unit: that of the sample (ns or 1)."""
 
     count: int
@@ -161,14 +161,14 @@ class Distribution(Value, kw_only=True):
     bin_counts: tuple[int, ...] = ()  # n counts
 
 
-class Measurement(Value, kw_only=True):
+class Measurement(Value, frozen=True, kw_only=True):
     """Raw samples of one quantity. Statistics are derived by `advisor.compare`, never stored instead of them."""
 
     samples_ns: tuple[int, ...]
     kind: NumberKind = NumberKind.MEASURED
 
 
-class Term(Value, kw_only=True):
+class Term(Value, frozen=True, kw_only=True):
     """One signed contribution to an estimate: positive saves time, negative costs it."""
 
     id: str
@@ -181,7 +181,7 @@ class Term(Value, kw_only=True):
 # --- what a trace says -------------------------------------------------------------------------------------------------
 
 
-class QualityNote(Value, kw_only=True):
+class QualityNote(Value, frozen=True, kw_only=True):
     """One thing the file cannot support or the reader had to mend.
 
     `forbids` lists the claims it rules out: any of "busy", "idle", "causes", "layers", "launches", "regions",
@@ -196,7 +196,7 @@ class QualityNote(Value, kw_only=True):
     ratio: float | None = None
 
 
-class TraceInfo(Value, kw_only=True):
+class TraceInfo(Value, frozen=True, kw_only=True):
     """Where the events came from. Nothing from the environment, no host or user name."""
 
     source: str  # "kineto" | "nsight"
@@ -209,7 +209,7 @@ class TraceInfo(Value, kw_only=True):
     event_count: int = 0
 
 
-class LaunchStats(Value, kw_only=True):
+class LaunchStats(Value, frozen=True, kw_only=True):
     """Launches of one device's items in the window. All distributions in ns but `ratio` (issue_ns / item_ns)."""
 
     launch_count: int
@@ -226,7 +226,7 @@ class LaunchStats(Value, kw_only=True):
     sync_count: int = 0
 
 
-class GraphCoverage(Value, kw_only=True):
+class GraphCoverage(Value, frozen=True, kw_only=True):
     """How much of the work already runs inside CUDA graph replays."""
 
     launch_count: int = 0
@@ -236,7 +236,7 @@ class GraphCoverage(Value, kw_only=True):
     opaque_ns: int = 0  # graph-granularity executions: busy, nothing known inside
 
 
-class DeviceSummary(Value, kw_only=True):
+class DeviceSummary(Value, frozen=True, kw_only=True):
     """One device of one rank over the analysed window. busy_ns + idle.total_ns == end_ns - start_ns."""
 
     rank: int
@@ -260,7 +260,7 @@ class DeviceSummary(Value, kw_only=True):
     gap_sizes: Distribution | None = None
 
 
-class Step(Value, kw_only=True):
+class Step(Value, frozen=True, kw_only=True):
     """The step the run is judged by, and why this one was chosen."""
 
     id: str  # the region id of the step
@@ -275,7 +275,7 @@ class Step(Value, kw_only=True):
     inflation_ratio: float | None = None
 
 
-class Region(Value, kw_only=True):
+class Region(Value, frozen=True, kw_only=True):
     """A named piece of the program. Figures are medians per occurrence, as traced.
 
     Items belong to a region by their launch; a gap belongs to the item that ends it, so busy_ns + idle.total_ns is the
@@ -314,7 +314,7 @@ class Region(Value, kw_only=True):
     kernel_count: float = 0.0  # items that are kernels, not copies or memsets
 
 
-class Blocker(Value, kw_only=True):
+class Blocker(Value, frozen=True, kw_only=True):
     """Stops a capture. `id` is one of the ids of the blocker table in docs/blockers.md."""
 
     id: str
@@ -328,7 +328,7 @@ class Blocker(Value, kw_only=True):
     found_by: str = "trace"  # "trace" | "source" | "capture"
 
 
-class Hazard(Value, kw_only=True):
+class Hazard(Value, frozen=True, kw_only=True):
     """A capture would succeed and be wrong or slow."""
 
     id: str
@@ -340,7 +340,7 @@ class Hazard(Value, kw_only=True):
     found_by: str = "trace"
 
 
-class Finding(Value, kw_only=True):
+class Finding(Value, frozen=True, kw_only=True):
     """Advice that is neither a blocker nor a hazard: what was seen, what it means, what to do."""
 
     id: str
@@ -353,7 +353,7 @@ class Finding(Value, kw_only=True):
     url: str = ""
 
 
-class Estimate(Value, kw_only=True):
+class Estimate(Value, frozen=True, kw_only=True):
     """What graphing one region would save per step, with its terms. saved = sum of terms, clipped at the floor."""
 
     region_id: str
@@ -382,7 +382,7 @@ class Estimate(Value, kw_only=True):
         return self.before_ns / self.after_ns if self.after_ns > 0 else 1.0
 
 
-class LineRow(Value, kw_only=True):
+class LineRow(Value, frozen=True, kw_only=True):
     """One line span of the hot loop for the per-line view; figures per step."""
 
     location: SourceSpan
@@ -398,7 +398,7 @@ class LineRow(Value, kw_only=True):
     region_id: str | None = None
 
 
-class Lane(Value, kw_only=True):
+class Lane(Value, frozen=True, kw_only=True):
     """One horizontal track of a timeline cut, columnar: the arrays have one entry an event.
 
     kind: "cpu" | "launch" | "stream" | "gap" | "range". `name_ids` index `TimelineCut.names`. `links` gives, for a
@@ -415,7 +415,7 @@ class Lane(Value, kw_only=True):
     links: tuple[int, ...] = ()
 
 
-class TimelineCut(Value, kw_only=True):
+class TimelineCut(Value, frozen=True, kw_only=True):
     """The events of one step (and a little on both sides), for drawing."""
 
     label: str
@@ -426,7 +426,7 @@ class TimelineCut(Value, kw_only=True):
     truncated_count: int = 0
 
 
-class Series(Value, kw_only=True):
+class Series(Value, frozen=True, kw_only=True):
     """A plotted series of figures; `x` and `y` have equal length. `names` labels points when given."""
 
     id: str
@@ -437,7 +437,7 @@ class Series(Value, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-class KernelRow(Value, kw_only=True):
+class KernelRow(Value, frozen=True, kw_only=True):
     """All items of one name in the window."""
 
     name: str
@@ -448,7 +448,7 @@ class KernelRow(Value, kw_only=True):
     graphed_ratio: float = 0.0
 
 
-class Verdict(Value, kw_only=True):
+class Verdict(Value, frozen=True, kw_only=True):
     """The answer, in one sentence, with what carries it."""
 
     answer: Answer
@@ -460,7 +460,7 @@ class Verdict(Value, kw_only=True):
     kind: NumberKind = NumberKind.ESTIMATED
 
 
-class Analysis(Value, kw_only=True):
+class Analysis(Value, frozen=True, kw_only=True):
     """findings.json: everything a report or gate needs, without the trace."""
 
     format: int = 1
@@ -492,7 +492,7 @@ class Analysis(Value, kw_only=True):
 # --- what a run says ---------------------------------------------------------------------------------------------------
 
 
-class Manifest(Value, kw_only=True):
+class Manifest(Value, frozen=True, kw_only=True):
     """manifest.json: what ran and where. Never environment variables, host or user names; home paths are shortened."""
 
     format: int = 1
@@ -513,7 +513,7 @@ class Manifest(Value, kw_only=True):
     notes: tuple[str, ...] = ()  # what was not run, and why
 
 
-class Clock(Value, kw_only=True):
+class Clock(Value, frozen=True, kw_only=True):
     """clock.json: the unprofiled pass. One sample a step or occurrence, warm-up dropped."""
 
     format: int = 1
@@ -530,7 +530,7 @@ class Clock(Value, kw_only=True):
     wall_ns: int = 0
 
 
-class Calibration(Value, kw_only=True):
+class Calibration(Value, frozen=True, kw_only=True):
     """calibration.json: constants of one machine. `residual_ratio` says how well the two-size fits held."""
 
     format: int = 1
@@ -551,7 +551,7 @@ class Calibration(Value, kw_only=True):
     measured_at: str = ""
 
 
-class Fix(Value, kw_only=True):
+class Fix(Value, frozen=True, kw_only=True):
     """A mechanical change tried on the user's behalf; `diff` is a unified diff of the user's lines."""
 
     id: str
@@ -559,7 +559,7 @@ class Fix(Value, kw_only=True):
     diff: str = ""
 
 
-class Equality(Value, kw_only=True):
+class Equality(Value, frozen=True, kw_only=True):
     """Whether state was unchanged at step boundaries, graph child against eager child."""
 
     outcome: EqualityOutcome
@@ -573,7 +573,7 @@ class Equality(Value, kw_only=True):
     hazard: Hazard | None = None
 
 
-class Timing(Value, kw_only=True):
+class Timing(Value, frozen=True, kw_only=True):
     """Unprofiled step times, raw. Intervals are 95 % bootstrap intervals of the ratio of medians."""
 
     eager: Measurement
@@ -588,7 +588,7 @@ class Timing(Value, kw_only=True):
     noise_ratio: float = 0.0  # A/A: |median difference| / median
 
 
-class Attempt(Value, kw_only=True):
+class Attempt(Value, frozen=True, kw_only=True):
     """One capture of one region, with or without fixes, in its own process."""
 
     id: str
@@ -617,7 +617,7 @@ class Attempt(Value, kw_only=True):
     log: str = ""  # file in the run folder
 
 
-class Verification(Value, kw_only=True):
+class Verification(Value, frozen=True, kw_only=True):
     """verification.json: every attempt, what was left untried, and where the time went."""
 
     format: int = 1
