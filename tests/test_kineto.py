@@ -344,6 +344,29 @@ def test_ids_shared_by_processes_of_a_merged_file_forbid_claims(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "end_us"),
+    [
+        # (start, duration, correlation) in µs of two items on one stream, the second 10 µs long
+        (("100", "900", 1), ("110", "10", 2), 110),  # encloses its successor by far: cut back
+        (("100", "900", 1), ("110", "10", 1), 1000),  # one graph launch: branches may overlap
+        (("100", "900", 1), ("110", "950", 2), 1000),  # dependent launch: the second ends later
+        (("100", "60", 1), ("110", "10", 2), 160),  # 50 µs are tolerated
+        (("100", "900", 1), ("600", "10", 2), 1000),  # less than half its length
+    ],
+)
+def test_a_duration_that_runs_over_the_next_item_is_cut_back(tmp_path, first, second, end_us):
+    events = [
+        spelled(kernel("a", *first)),
+        spelled(kernel("b", *second)),
+        spelled(kernel("c", "120", "400", 9, stream=8)),
+    ]
+    raw = read_text(tmp_path, document(events))
+    assert times(raw.items)[0] == [100_000, end_us * 1000]
+    cut = end_us * 1000 != (int(first[0]) + int(first[1])) * 1000
+    assert [(note.id, note.count) for note in raw.notes] == ([("overrunning-items", 1)] if cut else [])
+
+
+@pytest.mark.parametrize(
     ("info", "rank"),
     [
         ('{"rank": 7}', 7),
@@ -487,3 +510,16 @@ def test_every_value_equals_what_a_plain_parse_says(file):
     ]
     assert int(raw.calls["correlation"].sum()) == sum(event["args"]["correlation"] for event in events)
     assert np.all(raw.items["end_ns"] >= raw.items["start_ns"])
+
+
+@needs_traces
+def test_one_broken_duration_in_a_real_trace_does_not_become_busy_time(tmp_path):
+    with gzip.open(TRACES / "tracelens/h100_bert_small_bs1.json.gz") as opened:
+        loaded = json.load(opened)
+    kernels = [event for event in loaded["traceEvents"] if event.get("cat") == "kernel"]
+    kernels[20]["dur"] *= 10_000
+    raw = read_text(tmp_path, json.dumps(loaded))
+    assert [(note.id, note.count) for note in raw.notes] == [("overrunning-items", 1)]
+    span = int(raw.items["end_ns"].max() - raw.items["start_ns"].min())
+    assert span / 1e6 == pytest.approx(3.908, abs=0.001), "the index's span, without the broken item"
+    assert union(raw.items["start_ns"], raw.items["end_ns"]).total_ns / span < 0.13

@@ -95,6 +95,14 @@ def _rows(read: Read) -> Iterator[QualityNote]:
                 message=f"{_events(count)} {what}, and left out",
                 forbids=_TIME_CLAIMS if ratio > _FEW_RATIO else (),
             )
+    if lost.overruns:
+        yield QualityNote(
+            id="overrunning-items",
+            severity=Severity.WARNING,
+            count=lost.overruns,
+            message=f"{_events(lost.overruns)} of the GPU run over the next ones of their stream, which cannot be; their "
+            "durations are broken and end where the next begins",
+        )
     if lost.unpaired:
         yield QualityNote(
             id="unpaired-events",

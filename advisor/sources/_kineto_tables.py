@@ -27,6 +27,7 @@ from advisor.sources._kineto_columns import (
     recoded,
 )
 from advisor.sources._kineto_events import Begin, Complete, End
+from advisor.sources._overruns import clip_overruns
 from advisor.tables import CALLS, ITEMS, RANGE_KINDS, RANGES
 
 Bools = npt.NDArray[np.bool_]
@@ -63,6 +64,7 @@ class Lost:
     unpaired: int = 0  # begin without end, end without begin
     repeated_calls: int = 0  # calls whose correlation id another call has, without lying inside it
     shared_ids: int = 0  # correlation ids that several processes use
+    overruns: int = 0  # items cut back to the start of their successor
 
 
 class _Rows:
@@ -253,8 +255,9 @@ class Tables:
     def finish(self, rank: int, base_ns: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """Items, calls and ranges; `base_ns` is added to every time."""
         self.lost.unpaired += sum(len(stack) for stack in self._open.values())
+        items, self.lost.overruns = clip_overruns(self._items.frame(rank, base_ns, self.lost))
         return (
-            self._items.frame(rank, base_ns, self.lost),
+            items,
             self._calls.frame(rank, base_ns, self.lost),
             self._ranges.frame(rank, base_ns, self.lost),
         )
