@@ -60,6 +60,45 @@ def analyze(
     raise typer.Exit(command.run(options))
 
 
+@app.command(
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+)
+def profile(
+    script: Annotated[
+        list[str] | None, typer.Argument(help="The script and its own arguments; the tool's options come before it.")
+    ] = None,
+    module: Annotated[str | None, typer.Option("-m", help="Run this module instead of a script, as python -m does.")] = None,
+    steps: Annotated[int, typer.Option(min=3, help="Steps to record in each pass.")] = 30,
+    warmup: Annotated[int, typer.Option(min=1, help="Steps to drop before.")] = 10,
+    step_at: Annotated[
+        str, typer.Option(help="What a step is: FILE.py:LINE of a loop, optimizer, module:NAME or range:NAME.")
+    ] = "",
+    instrument: Annotated[list[str] | None, typer.Option(help="Also name the lines of this installed package.")] = None,
+    regions: Annotated[list[str] | None, typer.Option(help="Only ranges whose label matches this glob.")] = None,
+    tracer: Annotated[str, typer.Option(help="torch (torch.profiler) or nsys (Nsight Systems).")] = "torch",
+    stacks: Annotated[bool, typer.Option("--stacks/--no-stacks", help="Record Python stacks: dearer.")] = False,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Capture, replay and compare afterwards.")] = True,
+    seed: Annotated[int | None, typer.Option(help="Seed python, numpy and torch before the script starts.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default cgadvisor-runs/<script>.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds one pass may take.")] = 600.0,
+    device: Annotated[str, typer.Option(hidden=True)] = "cuda",
+) -> None:
+    """Run a script, unmodified: clock it, trace it, say whether CUDA graphs would help, and prove it."""
+    from advisor.commands import profile as command
+    from advisor.errors import UsageError
+
+    words = tuple(script or ())
+    if module is None and not words:
+        raise UsageError("profile: name a script (cgadvisor profile train.py --lr 3e-4) or a module (-m pkg.train)")
+    target, argv = (module, words) if module is not None else (words[0], words[1:])
+    packages, globs = tuple(instrument or ()), tuple(regions or ())
+    options = command.Options(
+        target, argv, module is not None, steps, warmup, step_at, packages, globs, tracer, stacks, verify, seed, out, timeout,
+        device,
+    )  # fmt: skip
+    raise typer.Exit(command.run(options))
+
+
 @app.command()
 def lines(run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile`.")]) -> None:
     """The hot loop line by line: launches, GPU busy and idle time by cause, synchronisations, share of the step."""
@@ -193,6 +232,28 @@ def baseline_show(
     from advisor.commands import baseline as command
 
     raise typer.Exit(command.show(path))
+
+
+@app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile` or `analyze`.")],
+    region: Annotated[str, typer.Option(help="Id, label or glob; default the step.")] = "",
+) -> None:
+    """An estimate term by term: the step now, what a graph saves and costs, the step then, and how sure that is."""
+    from advisor.commands import explain as command
+
+    raise typer.Exit(command.run(run, region))
+
+
+@app.command()
+def calibrate(
+    out: Annotated[Path | None, typer.Option(help="Also write the constants to this JSON file.")] = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again although they are cached.")] = False,
+) -> None:
+    """Measure this machine's launch, graph and copy costs (a few seconds); estimates use them instead of defaults."""
+    from advisor.commands import calibrate as command
+
+    raise typer.Exit(command.run(out, refresh))
 
 
 def main() -> None:
