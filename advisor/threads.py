@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from advisor.intervals import union
+from advisor.intervals import Coverage, union
 from advisor.marks import decode
 
 # Ranges that say what a program is doing, as opposed to how (ops, Python frames).
@@ -52,9 +52,10 @@ class ThreadRoles:
 def thread_roles(launches: pd.DataFrame, ranges: pd.DataFrame) -> ThreadRoles:
     """Roles from the launching calls and all ranges (frames of `tables.CALLS` and `tables.RANGES`).
 
-    The main thread of a process is the one that runs its steps or loops, else the one inside named ranges for longest, else
-    the one with most launches. Another thread helps it when it runs no steps or loops and either opens no named range, runs
-    autograd's nodes, or opens named ranges only while the main thread is inside one.
+    The main thread of a process is the one that runs its steps or loops, else one that does not run autograd's nodes, else
+    the one inside named ranges for longest, else the one with most launches. Another launching thread helps it when it runs
+    no steps or loops and either opens no named range, runs autograd's nodes, or opens named ranges only while the main
+    thread is inside one.
     """
     counts = {as_thread(key): len(rows) for key, rows in launches.groupby(_KEY, sort=True).indices.items()}
     named = ranges[ranges["kind"].isin(NAMED_KINDS)]
@@ -64,26 +65,28 @@ def thread_roles(launches: pd.DataFrame, ranges: pd.DataFrame) -> ThreadRoles:
     }
     drivers = _threads(named[(named["kind"] == "step").to_numpy() | _is_loop(named)])
     autograd = _threads(ranges[_has_prefix(ranges["name"], _AUTOGRAD)])
+
+    def seniority(thread: Thread) -> tuple[bool, bool, int, int]:
+        time = covers[thread].total_ns if thread in covers else 0
+        return thread in drivers, thread not in autograd, time, counts.get(thread, 0)
+
     main: dict[tuple[int, int], Thread] = {}
     for thread in sorted(counts.keys() | covers.keys()):
-        best = main.setdefault(thread[:2], thread)
-        main[thread[:2]] = max(
-            (best, thread),
-            key=lambda one: (one in drivers, covers[one].total_ns if one in covers else 0, counts.get(one, 0)),
-        )
-    helpers = set()
-    for thread in counts:
-        boss = main[thread[:2]]
-        if thread == boss or thread in drivers:
-            continue
-        if thread not in covers or thread in autograd:
-            helpers.add(thread)
-        elif boss in covers:
-            mine, its = covers[thread], covers[boss]
-            inside = int(its.within(mine.starts, mine.ends).sum())
-            if inside == mine.total_ns:
-                helpers.add(thread)
-    return ThreadRoles(main, frozenset(helpers))
+        main[thread[:2]] = max(main.get(thread[:2], thread), thread, key=seniority)
+    candidates = [thread for thread in counts if thread != main[thread[:2]] and thread not in drivers]
+    helpers = frozenset(
+        thread
+        for thread in candidates
+        if thread in autograd or _only_within(covers.get(thread), covers.get(main[thread[:2]]))
+    )
+    return ThreadRoles(main, helpers)
+
+
+def _only_within(mine: Coverage | None, its: Coverage | None) -> bool:
+    """Whether one thread's ranges lie inside another's; a thread without ranges trivially does."""
+    if mine is None:
+        return True
+    return its is not None and int(its.within(mine.starts, mine.ends).sum()) == mine.total_ns
 
 
 def _threads(frame: pd.DataFrame) -> frozenset[Thread]:
