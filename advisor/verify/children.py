@@ -6,10 +6,12 @@ it has cleaned up; a child that reported and then hangs is ended after a grace p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,8 +34,10 @@ from advisor.workload.verify_job import (
 )
 
 GRACE_S: Final = 10.0
+STARTUP_S: Final = 120.0  # importing torch on a cold disk and building a large model, whatever the time limit is
 _POLL_S: Final = 0.05
 _EXTRA_PATH: Final = "CGADVISOR_EXTRA_PATH"
+_TURN: Final = threading.Lock()  # one child is measured at a time, whoever started it
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class _Child:
             options={OPTION: msgspec.json.encode(spec).decode()},
         )
         self._timed_out = False
-        self._began = self._turn = time.monotonic()
+        self._began = self._turn = self._ended = time.monotonic()
         with log_path(folder, "verify").open("wb") as log:
             self._process = subprocess.Popen(
                 [script.python, "-m", "advisor.workload.worker", str(write_job(job).resolve())],
@@ -155,37 +159,36 @@ class _Child:
     def await_ready(self) -> None:
         """Wait until the child stands before its first step, has ended, or has used up its time."""
         while self._process.poll() is None and not (self.order.folder / READY_NAME).exists():
-            if time.monotonic() > self._began + self._timeout_s:
+            if time.monotonic() > self._began + max(STARTUP_S, self._timeout_s):
                 self._timed_out = True
                 return
             time.sleep(_POLL_S)
 
     def finish(self) -> None:
-        """Let it run, and wait for the end: its own, the grace period's after its report, or the time limit's."""
+        """Let it run until it has reported or has ended, or the time limit is reached."""
         if self._timed_out:
             return
-        (self.order.folder / GO_NAME).touch()
-        self._turn = time.monotonic()
-        reported_at: float | None = None
-        while self._process.poll() is None:
-            now = time.monotonic()
-            if reported_at is None and (self.order.folder / REPORT_NAME).exists():
-                reported_at = now
-            if reported_at is not None and now - reported_at > GRACE_S:
-                return
-            if now > self._turn + self._timeout_s:
-                self._timed_out = reported_at is None
-                return
-            time.sleep(_POLL_S)
+        with _TURN:
+            (self.order.folder / GO_NAME).touch()
+            self._turn = time.monotonic()
+            while self._process.poll() is None and not (self.order.folder / REPORT_NAME).exists():
+                if time.monotonic() > self._turn + self._timeout_s:
+                    self._timed_out = True
+                    break
+                time.sleep(_POLL_S)
+            self._ended = time.monotonic()
 
     def end(self) -> None:
-        """End what is left of the child's process group: the child itself, then workers it started."""
-        try:
+        """Give a child that has reported time to clean up, then end what is left of its process group.
+
+        A child that crashed, hung or was never let go is ended at once, and so are workers that outlive their child.
+        """
+        if (self.order.folder / REPORT_NAME).exists() and not self._timed_out:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, self._ended + GRACE_S - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
-        self._ended = time.monotonic()
 
     def result(self) -> ChildRun:
         order = self.order

@@ -178,7 +178,10 @@ def changing_numbers(owner: ast.For | ast.While | ast.FunctionDef, tree: ast.Mod
             if node is owner and called in ("range", "trange", "reversed", "count") and isinstance(node.target, ast.Name):
                 found.add(node.target.id)
             if node is owner and called == "enumerate" and isinstance(node.target, ast.Tuple):
-                found |= {part.id for part in node.target.elts[:1] if isinstance(part, ast.Name)}
+                inner = node.iter.args[0] if node.iter.args else None
+                both = isinstance(inner, ast.Call) and _name(inner) in ("range", "reversed")
+                counters = node.target.elts if both else node.target.elts[:1]
+                found |= {part.id for part in counters if isinstance(part, ast.Name)}
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Constant):
             found |= {node.target.id} - tensors
     for statement in owner.body:

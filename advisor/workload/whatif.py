@@ -8,9 +8,8 @@ their diff shows the line that would ask for them.
 from __future__ import annotations
 
 import ast
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from advisor.workload.flow import Flow, path_of
@@ -279,26 +278,43 @@ def _parse(lines: tuple[str, ...], line: int) -> list[ast.stmt]:
 
 
 def diff(file: str, source: str, changes: Iterable[Edit]) -> str:
-    """A unified diff of the user's lines for some edits."""
-    old = source.splitlines()
-    new: list[str] = []
-    by_first = {edit.first: edit for edit in changes}
-    skip_to = 0
+    """A unified diff of the user's lines for some edits, one line of context around each."""
+    rows = list(_rows(source.splitlines(), list(changes)))
+    changed = [i for i, (mark, _) in enumerate(rows) if mark != " "]
+    if not changed:
+        return ""
+    out = [f"--- {file}", f"+++ {file}"]
+    hunks: list[list[int]] = []
+    for position in changed:
+        if hunks and position - hunks[-1][1] <= 3:
+            hunks[-1][1] = position
+        else:
+            hunks.append([position, position])
+    for first, last in hunks:
+        begin, end = max(0, first - 1), min(len(rows), last + 2)
+        old = sum(mark != "+" for mark, _ in rows[:begin])
+        new = sum(mark != "-" for mark, _ in rows[:begin])
+        part = rows[begin:end]
+        sizes = sum(mark != "+" for mark, _ in part), sum(mark != "-" for mark, _ in part)
+        out.append(f"@@ -{old + 1},{sizes[0]} +{new + 1},{sizes[1]} @@")
+        out += [mark + text for mark, text in part]
+    return "\n".join(out)
+
+
+def _rows(old: list[str], changes: list[Edit]) -> Iterator[tuple[str, str]]:
+    """Every line with its mark: a moved statement is shown as removed where it was and added where it goes."""
+    removed = {number for edit in changes for number in range(edit.first, edit.last + 1)}
     for number, text in enumerate(old, start=1):
-        for moved in by_first.values():
-            if moved.front and moved.ahead == number:
-                new += [_indent(old[moved.first - 1]) + line for line in moved.front]
-        edit = by_first.get(number)
-        if edit is not None:
-            new += [_indent(text) + line for line in edit.text]
-            skip_to = edit.last
-        elif number > skip_to:
-            new.append(text)
-        for moved in by_first.values():
-            if moved.after and moved.behind == number:
-                margin = _indent(old[moved.first - 1])
-                new += [margin + line for line in moved.after]
-    return "\n".join(difflib.unified_diff(old, new, file, file, lineterm="", n=1))
+        for edit in changes:
+            if edit.front and edit.ahead == number:
+                yield from (("+", _indent(old[edit.first - 1]) + line) for line in edit.front)
+        yield ("-" if number in removed else " "), text
+        edit_here = next((edit for edit in changes if edit.last == number), None)
+        if edit_here is not None:
+            yield from (("+", _indent(old[edit_here.first - 1]) + line) for line in edit_here.text)
+        for edit in changes:
+            if edit.after and edit.behind == number:
+                yield from (("+", _indent(old[edit.first - 1]) + line) for line in edit.after)
 
 
 def _indent(text: str) -> str:

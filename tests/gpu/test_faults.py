@@ -27,7 +27,7 @@ CAUGHT = {
 # The tool drops autocast's cache before it captures; turned off, the fault must be seen.
 OPTIONS = {"fault_autocast_cache": {"clear_autocast": False}}
 FIXED = sorted(path.stem for path in PROGRAMS.glob("fault_*_fixed.py"))
-BROKEN = [Case("fault_hang", timeout_s=40.0), Case("fault_crash")]
+BROKEN = [Case("fault_hang", timeout_s=8.0), Case("fault_crash")]
 
 
 @pytest.fixture(scope="module")
