@@ -67,7 +67,9 @@ def profile(
     script: Annotated[
         list[str] | None, typer.Argument(help="The script and its own arguments; the tool's options come before it.")
     ] = None,
-    module: Annotated[str | None, typer.Option("-m", help="Run this module instead of a script, as python -m does.")] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", help="Run this module instead of a script, as python -m does.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=3, help="Steps to record in each pass.")] = 30,
     warmup: Annotated[int, typer.Option(min=1, help="Steps to drop before.")] = 10,
     step_at: Annotated[
@@ -77,7 +79,9 @@ def profile(
     regions: Annotated[list[str] | None, typer.Option(help="Only ranges whose label matches this glob.")] = None,
     tracer: Annotated[str, typer.Option(help="torch (torch.profiler) or nsys (Nsight Systems).")] = "torch",
     stacks: Annotated[bool, typer.Option("--stacks/--no-stacks", help="Record Python stacks: dearer.")] = False,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Capture, replay and compare afterwards.")] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Capture, replay and compare afterwards.")
+    ] = True,
     seed: Annotated[int | None, typer.Option(help="Seed python, numpy and torch before the script starts.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default cgadvisor-runs/<script>.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds one pass may take.")] = 600.0,
@@ -112,7 +116,9 @@ def report(
     run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile` or `analyze`.")],
     format_name: Annotated[str, typer.Option("--format", help="html, md, json or terminal.")] = "html",
     out: Annotated[Path | None, typer.Option(help="File to write; default RUN/report.html, else the terminal.")] = None,
-    perfetto: Annotated[Path | None, typer.Option(help="Also write the cut step as a trace for ui.perfetto.dev.")] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(help="Also write the cut step as a trace for ui.perfetto.dev.")
+    ] = None,
     open_report: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Render a run folder again: the HTML report, Markdown, JSON or the terminal summary."""
