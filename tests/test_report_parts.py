@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from advisor.bundle import Bundle
 from advisor.errors import BundleError, UsageError
 from advisor.estimate import costs
-from advisor.model import Lane, Measurement, NumberKind, Outcome, TimelineCut
+from advisor.model import Answer, Lane, Measurement, NumberKind, Outcome, TimelineCut
 from advisor.report import perfetto, predicted
 from advisor.report.content import RunContent
 from advisor.report.figures import bar_now, step_figures
@@ -334,3 +334,23 @@ def test_the_cut_step_opens_in_perfetto_with_gap_and_region_tracks():
 def test_perfetto_without_a_step_is_refused_in_a_line():
     with pytest.raises(UsageError, match="no step to cut"):
         perfetto.render(build.bare())
+
+
+def test_a_no_for_other_reasons_shows_no_large_gain_beside_it():
+    refused = build.Verdict(
+        answer=Answer.NOT_WORTH_IT, sentence="Not worth it yet: the gaps are long.", region_id="step"
+    )
+    content = build.full(analysis=build.analysis(verdict=refused), verification=None)
+    assert content.headline_estimate is None
+    assert [row.id for row in waterfall.SECTION.build(content).values["rows"]][-1] == "device"
+    assert timeline.SECTION.build(content).data["predicted"] == []
+    small = build.analysis(verdict=refused, estimates=(build.estimate(saved_us=50),))
+    assert build.full(analysis=small, verification=None).headline_estimate.saved_ns == 50_000
+
+
+def test_without_a_clock_the_typical_step_is_brought_to_the_median_one():
+    step = msgspec.structs.replace(build.analysis().step, clocked=None, traced=Measurement(samples_ns=(12_954_000,)))
+    figures = step_figures(build.full(analysis=build.analysis(step=step), verification=None))
+    assert figures.total_ns == figures.traced_ns == 12_954_000  # twice the typical 6477 µs
+    assert figures.busy_ns == pytest.approx(648_000, abs=6)
+    assert figures.idle.launch_ns == 11_780_000

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from advisor.bundle import Bundle
 from advisor.model import (
     Analysis,
+    Answer,
     Attempt,
     Calibration,
     Clock,
@@ -24,6 +26,8 @@ from advisor.model import (
     Verification,
 )
 from advisor.verdict import with_verification
+
+_SMALL_RATIO: Final = 0.1  # of a step: an estimate that a "not worth it" can still show
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,15 @@ class RunContent:
 
     @cached_property
     def headline_estimate(self) -> Estimate | None:
-        """The estimate of the region the verdict names; else the largest one."""
-        estimates = self.analysis.estimates
+        """The estimate of the region the verdict names; else the largest one. None where the verdict does not believe it:
+        a "no" for other reasons beside a picture of a large gain would contradict itself."""
+        answer, estimates = self.verdict.answer, self.analysis.estimates
         named = next((one for one in estimates if one.region_id == self.verdict.region_id), None)
-        return named or max(estimates, key=lambda one: one.saved_ns, default=None)
+        found = named or max(estimates, key=lambda one: one.saved_ns, default=None)
+        if found is None or answer in (Answer.CANNOT_TELL, Answer.ALREADY_GRAPHED):
+            return None
+        refused = answer == Answer.NOT_WORTH_IT and found.saved_ns > _SMALL_RATIO * found.before_ns
+        return None if refused else found
 
     @cached_property
     def region_rows(self) -> tuple[RegionRow, ...]:

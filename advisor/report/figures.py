@@ -76,30 +76,33 @@ def step_figures(content: RunContent) -> StepFigures | None:
 
     The GPU's own time is not inflated by a profiler, so busy stays and only idle time is scaled; what the profiler itself
     caused is dropped. scale = (clocked - busy) / (traced idle - profiler); the shares of the other causes are the trace's.
-    Without a clock, the typical step's idle time is brought to the median traced step, so that every number on a page
-    that says "a step" is the same one.
+    Without a clock, the typical step is brought to the length of the median traced step, all of it alike, so that every
+    number on a page that says "a step" is the same one.
     """
     step, region = content.analysis.step, content.step_region
     if step is None or region is None or not region.extent_ns:
         return _window_figures(content)
     traced, clock = median_ns(step.traced) or region.extent_ns, _clock(content)
     clocked = median_ns(clock) if clock else 0
-    kind, parts_kind, total, idle = NumberKind.PROFILED, NumberKind.PROFILED, traced, region.idle
-    own = idle.total_ns - idle.profiler_ns
-    if clocked > region.busy_ns and own > 0:
-        kind, parts_kind, total = NumberKind.MEASURED, NumberKind.CALIBRATED, clocked
-        idle = msgspec.structs.replace(idle, profiler_ns=0)
-    scale = (total - region.busy_ns) / idle.total_ns if idle.total_ns and total > region.busy_ns else 1.0
-    idle = _scaled_idle(idle, scale)
+    own = region.idle.total_ns - region.idle.profiler_ns
+    measured = clocked > region.busy_ns and own > 0
+    if measured:
+        scale = (clocked - region.busy_ns) / own
+        idle = _scaled_idle(msgspec.structs.replace(region.idle, profiler_ns=0), scale)
+        busy = region.busy_ns
+    else:
+        scale = traced / region.extent_ns
+        idle = _scaled_idle(region.idle, scale)
+        busy = traced - idle.total_ns
     return StepFigures(
         label=step.label,
-        total_ns=region.busy_ns + idle.total_ns,
-        kind=kind,
-        parts_kind=parts_kind,
+        total_ns=busy + idle.total_ns,
+        kind=NumberKind.MEASURED if measured else NumberKind.PROFILED,
+        parts_kind=NumberKind.CALIBRATED if measured else NumberKind.PROFILED,
         traced_ns=traced,
         traced_count=len(step.traced.samples_ns),
-        clocked_count=len(clock.samples_ns) if clock and kind == NumberKind.MEASURED else 0,
-        busy_ns=region.busy_ns,
+        clocked_count=len(clock.samples_ns) if clock and measured else 0,
+        busy_ns=busy,
         idle=idle,
         layers=_scaled_layers(region.layers, scale),
         scale=scale,

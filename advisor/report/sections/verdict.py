@@ -11,6 +11,7 @@ from advisor.report.figures import CAUSE_WORDS, Bar, StepFigures, bar_graphed, b
 from advisor.report.sections import Body, Section
 from advisor.report.snippet import generic_code, graph_code
 from advisor.units import format_count, format_ns, format_ratio, format_speedup
+from advisor.verdict import speed_words
 
 ANSWER_TITLES = {
     Answer.GRAPH_IT: "Graph it",
@@ -88,7 +89,7 @@ def _big(content: RunContent) -> Big | None:
     if answer in (Answer.PROBABLY, Answer.BLOCKED) and estimate is not None and estimate.saved_ns > 0:
         caption = "faster once unblocked" if answer == Answer.BLOCKED else "faster step"
         caption += ", by a profiled trace" if estimate.kind == NumberKind.PROFILED else ""
-        return Big(format_speedup(estimate.speedup_ratio), caption, "estimated")
+        return Big(speed_words(estimate).replace(" to ", "–"), caption, "estimated")
     figures = step_figures(content)
     if answer == Answer.ALREADY_GRAPHED and content.device is not None:
         return Big(format_ratio(content.device.graphs.item_ratio), "of the work is in graphs", "profiled")
@@ -158,11 +159,11 @@ def _sure(content: RunContent) -> str:
         return "This recording cannot carry the claim, so none is made."
     if answer == Answer.ALREADY_GRAPHED:
         return "Counted in the recording; nothing was captured by this tool."
-    estimate, todo = (
-        content.headline_estimate,
-        "Nothing was captured yet: `cgadvisor profile script.py` verifies it on a GPU.",
-    )
-    if estimate is not None and estimate.kind == NumberKind.PROFILED:
+    estimate = content.headline_estimate
+    if estimate is None:
+        return "Read from the recording. No gain is claimed, so there was nothing to capture."
+    todo = "Nothing was captured yet: `cgadvisor profile script.py` verifies it on a GPU."
+    if estimate.kind == NumberKind.PROFILED:
         return f"Estimated from a profiled recording, whose idle time the profiler may have doubled. {todo}"
     return f"Estimated from the recording, on the unprofiled clock. {todo}"
 

@@ -14,17 +14,30 @@
       view.colors[name] = window.cga.color(name);
     }
   }
+  // A level that is one framework range from end to end says nothing about the step: the frames around the loop.
+  function isWrapper(row) {
+    if (row.lane.kind !== "cpu" || row.index.length > 2) return false;
+    let covered = 0;
+    for (const i of row.index) {
+      if (model.toneOf(row.lane, i) === "range") return false;
+      covered += row.lane.duration[i];
+    }
+    return covered > 0.9 * model.length;
+  }
   function layout() {
     let y = AXIS;
     view.rows = [];
+    view.hidden = 0;
     view.heads = [];
     let group = "now";
     for (const lane of model.all) {
       if (!lane.count) continue;
       if (lane.group !== group) { group = lane.group; y += 10; view.split = y - 6; }
-      const shown = view.levels ? lane.rows : lane.rows.slice(0, MAX_LEVELS);
-      view.heads.push({ y, text: lane.label + (shown.length < lane.rows.length ? ` (${lane.rows.length - shown.length} deeper levels hidden)` : "") });
+      const shown = view.levels ? lane.rows : lane.rows.filter((row) => !isWrapper(row)).slice(0, MAX_LEVELS);
+      if (!shown.length) { view.hidden += lane.rows.length; continue; }
+      view.heads.push({ y, text: lane.label + (shown.length < lane.rows.length ? ` (${lane.rows.length - shown.length} levels not shown)` : "") });
       y += HEAD;
+      view.hidden += lane.rows.length - shown.length;
       for (const row of shown) { view.rows.push({ ...row, y }); y += ROW; }
       y += GAP;
     }
@@ -62,7 +75,7 @@
     let column = -1, covered = 0, longest = 0, tone = "";
     const flush = () => {
       if (column < 0) return;
-      context.globalAlpha = Math.min(1, 0.35 + 0.65 * covered);
+      context.globalAlpha = Math.min(1, 0.45 + 0.55 * covered);
       context.fillStyle = view.colors[tone];
       context.fillRect(column, row.y, 1, ROW - 2);
       context.globalAlpha = 1;

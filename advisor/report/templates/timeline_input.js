@@ -104,13 +104,11 @@
       canvas.focus({ preventScroll: true });
     });
   }
-  const levels = document.querySelector('[data-tl="levels"]').closest("label");
-  levels.hidden = !model.all.some((lane) => lane.rows.length > 8);
-
   window.cga.themeListeners.push(() => { tl.readColors(); tl.redraw(); });
   new ResizeObserver(() => { tl.resize(); tl.draw(); }).observe(canvas.parentElement);
   tl.readColors();
   tl.layout();
+  document.querySelector('[data-tl="levels"]').closest("label").hidden = view.hidden === 0;
   tl.resize();
   tl.draw();
   reset();
