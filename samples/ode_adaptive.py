@@ -11,7 +11,7 @@ from ode_rk4 import ODEFunc, rk4
 from torch import optim
 
 
-def adaptive_heun(func, y, t0, t1, rtol=1e-4, atol=1e-5):
+def adaptive_heun(func, y, t0, t1, rtol=1e-3, atol=1e-4):
     """Heun with an embedded Euler step; halves or grows the step by the error."""
     t, h, tried = t0, (t1 - t0) / 8, 0
     while t < t1:
