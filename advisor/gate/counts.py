@@ -25,6 +25,7 @@ from advisor.model import (
 
 TRACED_STEP_TIME: Final = "traced_step_ns"
 _CLAIMS: Final = frozenset({"launches", "regions"})  # a quality note that forbids these forbids the counts
+_ARGV_SEPARATOR: Final = "\x1f"  # between the script's arguments in Manifest.options["argv"]
 _DIGITS: Final = 6  # a share times a count is exact only up to rounding
 
 
@@ -205,6 +206,8 @@ def _environment(analysis: Analysis, manifest: Manifest | None) -> Environment:
 
 def _arguments(manifest: Manifest) -> tuple[str, ...] | None:
     """What followed the script on the command line: base and head may live in different checkouts."""
+    if "argv" in manifest.options:
+        return tuple(word for word in manifest.options["argv"].split(_ARGV_SEPARATOR) if word)
     name = PurePath(manifest.script).name
     for index, word in enumerate(manifest.command):
         if word == manifest.script or PurePath(word).name == name:

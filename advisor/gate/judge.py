@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from advisor import __version__
 from advisor.config import GateConfig
 from advisor.errors import UsageError
@@ -30,20 +32,33 @@ def judge(head: Snapshot, base: Snapshot | None, config: GateConfig, *, paired: 
     found = [*_usable(base, head), *budget_checks(config.budget, base, head, pairs)]
     if base is not None:
         found += _against(base, head, config, pairs, paired)
-    checks = ordered(found)
-    status, code = overall(checks, config.inconclusive)
-    return GateVerdict(
+    empty = GateVerdict(
         tool_version=__version__,
-        status=status,
-        sentence=sentence(status, checks),
-        exit_code=code,
+        status=Status.SKIPPED,
+        sentence="",
+        exit_code=0,
         head_label=head.label,
         base_label=base.label if base else "",
-        checks=checks,
-        counts=status_counts(checks),
+        checks=(),
+        counts={},
         head_environment=head.environment,
         base_environment=base.environment if base else head.environment,
         notes=_notes(base, head),
+    )
+    return with_checks(empty, tuple(found), config.inconclusive)
+
+
+def with_checks(verdict: GateVerdict, found: tuple[GateCheck, ...], inconclusive: str) -> GateVerdict:
+    """The verdict over these checks: status, sentence, exit code and tally follow from them."""
+    checks = ordered(found)
+    status, code = overall(checks, inconclusive)
+    return msgspec.structs.replace(
+        verdict,
+        status=status,
+        sentence=sentence(status, checks),
+        exit_code=code,
+        checks=checks,
+        counts=status_counts(checks),
     )
 
 
