@@ -219,7 +219,7 @@ def statement_at(source: str, line: int) -> ast.stmt | None:
     found: ast.stmt | None = None
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            if found is None or node.lineno >= found.lineno:
+            if found is None or node.lineno > found.lineno:
                 found = node
     return found
 
