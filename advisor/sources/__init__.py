@@ -27,7 +27,7 @@ _WANTED: Final = "Kineto .json or .json.gz, Nsight Systems .sqlite or .nsys-rep"
 
 @dataclass(frozen=True)
 class Source:
-    """One trace format. `accepts` looks at the path and the first 4096 bytes; `read` raises TraceError.
+    """One trace format. `accepts` looks at the file's name and its first 4096 bytes; `read` raises TraceError.
 
     `read(file, rank)` numbers the processes of a file that names no rank `rank`, `rank + 1`, ...
     """
@@ -63,7 +63,8 @@ def _source_of(path: Path) -> Source | None:
         raise TraceError(f"{path}: cannot read: {error.strerror}") from error
     if not head:
         raise TraceError(f"{path}: the file is empty; record the trace again")
-    return next((source for source in _sources() if source.accepts(path, head)), None)
+    # Asked without the name first: a database called trace.json is still a database.
+    return next((source for name in (Path(), path) for source in _sources() if source.accepts(name, head)), None)
 
 
 def _sources() -> tuple[Source, ...]:
