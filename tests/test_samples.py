@@ -159,6 +159,9 @@ def test_expectations_use_the_tool_s_words(row: dict[str, Any]) -> None:
         assert "verified" in ROWS[row["twin"]]["expected"]
     if row["category"] == "blocker":
         assert row["twin"] and row["ids"] and row["expected"] == ["blocked"]
+        assert row["first_line"] <= row["last_line"]
+        if row["culprit_line"] > row["last_line"] or row["culprit_line"] < row["first_line"]:
+            assert row["file"] == "lazy_init_blocked.py", "only there the line is in something the span calls"
 
 
 @pytest.mark.parametrize("row", [row for row in INDEX if row["cpu"]], ids=lambda row: row["file"])

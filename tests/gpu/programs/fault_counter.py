@@ -27,5 +27,5 @@ for step in range(steps):
     with torch.no_grad():
         h = model(x)  # <- first
         meter.count += 1  # <- culprit
-        meter.mean = meter.mean + (h.mean(0) - meter.mean) / meter.count  # <- last
+        meter.mean.add_((h.mean(0) - meter.mean) / meter.count)  # <- last
 print(f"count {meter.count} mean {meter.mean.sum().item():.6f}")
