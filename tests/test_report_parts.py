@@ -354,3 +354,11 @@ def test_without_a_clock_the_typical_step_is_brought_to_the_median_one():
     assert figures.total_ns == figures.traced_ns == 12_954_000  # twice the typical 6477 µs
     assert figures.busy_ns == pytest.approx(648_000, abs=6)
     assert figures.idle.launch_ns == 11_780_000
+
+
+def test_inputs_are_staged_in_the_order_the_lines_read_them():
+    text = "for i in range(9):\n    b = a[i]\n    c = d[i]\n    out = f(model(c), b)\n    out.backward()\n"
+    code = graph_code(text, build.span(4, 5))
+    compile(code, "code", "exec")
+    assert code.index("static_c") < code.index("static_b")
+    assert "static_a" not in code and "static_model" not in code

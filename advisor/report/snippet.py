@@ -106,17 +106,9 @@ def _inputs(loop: ast.For | ast.While, body: list[ast.stmt]) -> list[str]:
         if node.lineno >= body[0].lineno:
             break
         made |= _stored(node)
-    read: list[str] = []
-    for statement in body:
-        for name in ast.walk(statement):
-            if (
-                isinstance(name, ast.Name)
-                and isinstance(name.ctx, ast.Load)
-                and name.id in made
-                and name.id not in read
-            ):
-                read.append(name.id)
-    return read
+    names = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    names.sort(key=lambda name: (name.lineno, name.col_offset))
+    return list(dict.fromkeys(name.id for name in names if isinstance(name.ctx, ast.Load) and name.id in made))
 
 
 def _stored(node: ast.AST) -> set[str]:

@@ -16,13 +16,10 @@
   }
   // A level that is one framework range from end to end says nothing about the step: the frames around the loop.
   function isWrapper(row) {
-    if (row.lane.kind !== "cpu" || row.index.length > 2) return false;
-    let covered = 0;
-    for (const i of row.index) {
-      if (model.toneOf(row.lane, i) === "range") return false;
-      covered += row.lane.duration[i];
-    }
-    return covered > 0.9 * model.length;
+    if (row.lane.kind !== "cpu") return false;
+    const { duration } = row.lane;
+    const longest = row.index.reduce((best, i) => (duration[i] > duration[best] ? i : best), row.index[0]);
+    return duration[longest] > 0.85 * model.length && model.toneOf(row.lane, longest) !== "range";
   }
   function layout() {
     let y = AXIS;
