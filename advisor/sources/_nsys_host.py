@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from advisor.calls import call_kind, normalise
@@ -38,11 +37,11 @@ _DRIVER_WORK: Final = frozenset(
         "jit compiler",
     }
 )
-# torch.autograd.profiler.emit_nvtx: "aten::mm, seq = 12, op_id = 3, sizes = [[8, 256], [256, 256]]"
-_EMITTED: Final = re.compile(
-    r"^(?P<name>.+?)(?P<seq>, seq = -?\d+)?(?:, op_id = -?\d+)?(?:, sizes = (?P<sizes>\[.*?\]))?(?:, input_op_ids = .*)?$",
-    re.DOTALL,
-)
+# torch.autograd.profiler.emit_nvtx: "aten::mm, seq = 12, op_id = 3, sizes = [[8, 256], [256, 256]], input_op_ids = [...]"
+_SEQUENCE: Final = ", seq = "
+_OP_ID: Final = ", op_id = "
+_SIZES: Final = ", sizes = "
+_INPUT_IDS: Final = ", input_op_ids = "
 _OP: Final = re.compile(r"^(?!FSDP::)[\w.]+(?:::[\w.<>]+)+(?:: \w+)?$|^Optimizer\.|^enumerate\(DataLoader\)#")
 
 
@@ -118,12 +117,11 @@ def _read_nvtx(database: Database, last_ns: int) -> tuple[pd.DataFrame, int, int
     if open_.any():
         last_ns = max(last_ns, int(columns["end"].max()), int(columns["start"].max()))
         columns["end"] = np.where(open_, last_ns, columns["end"])
-    codes, texts = _texts(database, columns["textId"], where)
+    codes, found = _labels(_texts(database, columns["textId"], where))
     good = timed(columns)
     codes, columns = codes[good], {name: values[good] for name, values in columns.items()}
-    named = [_classify(str(text)) for text in texts]
     ours = [domain for domain, name in _domains(database).items() if name == NVTX_DOMAIN]
-    kinds = np.array([kind for kind, _, _ in named], dtype=object)[codes] if len(texts) else np.zeros(0, object)
+    kinds = np.array([*(label.kind for label in found), None], dtype=object)[codes]
     kinds = np.where(np.isin(columns["domainId"], ours), "mark", kinds)
     frame = pd.DataFrame(
         {
@@ -131,38 +129,61 @@ def _read_nvtx(database: Database, last_ns: int) -> tuple[pd.DataFrame, int, int
             "pid": pid_of(columns["globalTid"]),
             "tid": tid_of(columns["globalTid"]),
             "kind": pd.Categorical(kinds),
-            "name": categorical(codes, np.array([name for _, name, _ in named], dtype=object)),
+            "name": categorical(codes, np.array([label.name for label in found], dtype=object)),
             "start_ns": columns["start"],
             "end_ns": columns["end"],
-            "shapes": _shapes(codes, [sizes for _, _, sizes in named]),
+            "shapes": _shapes(codes, [label.sizes for label in found]),
         }
     )
     return frame, int((~good).sum()), int(open_.sum())
 
 
-def _texts(database: Database, ids: Ints, where: str) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Code of each range's text and the distinct texts. A text is written out in the row or registered by id."""
+def _texts(database: Database, ids: Ints, where: str) -> list[str]:
+    """Text of each range: written out in the row, or registered and given by id."""
     texts: list[object] = [database.strings.get(int(key)) for key in ids]
     if "text" in database.columns(_NVTX):
         inline = database.rows(f'SELECT "text" FROM "{_NVTX}" WHERE {where} ORDER BY rowid')
         texts = [one if one is not None else other for (one,), other in zip(inline, texts, strict=True)]
-    codes, distinct = pd.factorize(np.array([*texts, None], dtype=object)[:-1])
     # A range without text keeps its place in the nesting.
-    distinct = np.append(distinct, "(no name)")
-    return np.where(codes < 0, len(distinct) - 1, codes).astype(np.int64), distinct
+    return ["(no name)" if text is None else str(text) for text in texts]
 
 
-def _classify(text: str) -> tuple[str, str, str | None]:
-    """Kind, clean name and input shapes of a range."""
-    if decode(text) is not None:
-        return "mark", text, None
-    if text.startswith("ProfilerStep#"):
-        return "step", text.partition(",")[0], None
-    found = _EMITTED.match(text)
-    if found is None or found["name"] == text:
-        return ("op" if text.startswith("aten::") else "nvtx"), text, None
-    is_op = found["seq"] is not None or _OP.match(found["name"]) is not None
-    return ("op" if is_op else "user"), found["name"], found["sizes"]
+class _Label(NamedTuple):
+    kind: str
+    name: str
+    sizes: str | None  # input shapes
+
+
+def _labels(texts: list[str]) -> tuple[Ints, list[_Label]]:
+    """Code of each text's label, and the labels. Texts end in running numbers, so their stems are what repeats."""
+    seen: dict[tuple[str, bool, bool, str | None], int] = {}
+    codes = np.fromiter((seen.setdefault(_stem(text), len(seen)) for text in texts), dtype=np.int64, count=len(texts))
+    return codes, [_label(*stem) for stem in seen]
+
+
+def _stem(text: str) -> tuple[str, bool, bool, str | None]:
+    """A text cut into (name, whether emit_nvtx wrote it, whether it has a sequence number, input shapes)."""
+    name, has_sequence, rest = text.partition(_SEQUENCE)
+    if not has_sequence:
+        name, has_id, rest = text.partition(_OP_ID)
+        if not has_id:
+            name, has_sizes, _ = text.partition(_SIZES)
+            if not has_sizes:
+                return text, False, False, None
+            rest = text[len(name) :]
+    sizes = rest.partition(_SIZES)[2].partition(_INPUT_IDS)[0] or None
+    return name, True, bool(has_sequence), sizes
+
+
+def _label(name: str, emitted: bool, has_sequence: bool, sizes: str | None) -> _Label:
+    if decode(name) is not None:
+        return _Label("mark", name, None)
+    if name.startswith("ProfilerStep#"):
+        return _Label("step", name, None)
+    if not emitted:
+        return _Label("op" if name.startswith("aten::") else "nvtx", name, None)
+    is_op = has_sequence or _OP.match(name) is not None
+    return _Label("op" if is_op else "user", name, sizes)
 
 
 def _domains(database: Database) -> dict[int, str]:
@@ -171,8 +192,8 @@ def _domains(database: Database) -> dict[int, str]:
         return {}
     where = f"eventType = {_DOMAIN_CREATED}"
     columns = database.ints(_NVTX, ("domainId", "textId"), where)
-    codes, texts = _texts(database, columns["textId"], where)
-    return {int(domain): str(texts[code]) for domain, code in zip(columns["domainId"], codes, strict=True)}
+    texts = _texts(database, columns["textId"], where)
+    return {int(domain): text for domain, text in zip(columns["domainId"], texts, strict=True)}
 
 
 def _shapes(codes: Ints, sizes: list[str | None]) -> pd.Categorical:
