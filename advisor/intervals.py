@@ -64,7 +64,7 @@ def complement(coverage: Coverage, start_ns: int, end_ns: int) -> Coverage:
 
 def intersection(one: Coverage, other: Coverage) -> Coverage:
     """What both cover."""
-    edges = np.unique(np.concatenate((one.starts, one.ends, other.starts, other.ends)))
+    edges = np.sort(np.concatenate((one.starts, one.ends, other.starts, other.ends)))
     if len(edges) < 2:
         return _coverage(edges[:0], edges[:0])
     starts, ends = edges[:-1], edges[1:]

@@ -189,7 +189,7 @@ def _layer_sets(start: Ints, end: Ints, submission: Ints, activity: _Activity) -
 
 def _difference(whole: Coverage, part: Coverage) -> Coverage:
     """`whole` without `part`, where part lies inside whole."""
-    edges = np.unique(np.concatenate((whole.starts, whole.ends, part.starts, part.ends)))
+    edges = np.sort(np.concatenate((whole.starts, whole.ends, part.starts, part.ends)))
     starts, ends = edges[:-1], edges[1:]
     keep = (whole.within(starts, ends) > 0) & (part.within(starts, ends) == 0)
     return union(starts[keep], ends[keep])
