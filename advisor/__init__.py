@@ -31,12 +31,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 def load(path: str | os.PathLike[str], *, device: int | None = None) -> Timeline:
     """The timeline of a recorded trace: a Kineto .json[.gz], an Nsight .sqlite or .nsys-rep, or a folder of ranks.
 
-    `device` keeps one device only. Raises `advisor.errors.TraceError` when there is nothing to read.
+    `device` keeps one device only. Raises `advisor.errors.TraceError` when there is nothing to read and `UsageError` when
+    the device has no items.
     """
+    from advisor.metrics import gaps
     from advisor.sources import load as load_trace
 
     timeline = load_trace(path)
-    return timeline if device is None else timeline.only_device(device)
+    timeline = timeline if device is None else timeline.only_device(device)
+    return timeline.with_gaps(gaps(timeline))
 
 
 def analyze(timeline: Timeline, *, config: Config | None = None) -> Analysis:
