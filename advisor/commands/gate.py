@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from advisor import __version__
 from advisor.bundle import write_atomically
 from advisor.config import FILE_NAME, Config, load_config
 from advisor.errors import BundleError, UsageError
@@ -46,7 +47,7 @@ def run(options: Options) -> int:
     if options.format not in FORMATS:
         raise UsageError(f"--format {options.format}: expected one of {', '.join(FORMATS)}")
     config = _config(options)
-    verdict = _verdict(options, config)
+    verdict = msgspec.structs.replace(_verdict(options, config), tool_version=__version__)
     publish(verdict, options, os.environ)
     return verdict.exit_code
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from advisor import __version__
 from advisor.config import GateConfig
 from advisor.errors import UsageError
 from advisor.gate import coverage, environment
@@ -33,7 +32,7 @@ def judge(head: Snapshot, base: Snapshot | None, config: GateConfig, *, paired: 
     if base is not None:
         found += _against(base, head, config, pairs, paired)
     empty = GateVerdict(
-        tool_version=__version__,
+        tool_version=head.tool_version,
         status=Status.SKIPPED,
         sentence="",
         exit_code=0,
