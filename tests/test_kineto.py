@@ -20,7 +20,7 @@ from advisor.errors import TraceError
 from advisor.intervals import union
 from advisor.marks import encode
 from advisor.sources import _json_stream
-from advisor.sources._kineto_columns import TimeColumn
+from advisor.sources._kineto_columns import MISSING, TimeColumn
 from advisor.sources.kineto import SOURCE, read
 from advisor.tables import CALLS, ITEMS, RANGES
 
@@ -82,6 +82,14 @@ def test_any_mix_of_decimals_is_read_as_decimal_arithmetic_has_it(numbers):
     column = TimeColumn()
     column.extend([text.encode() for text in numbers])
     assert column.array().tolist() == [int(Decimal(text) * 1000) for text in numbers]
+
+
+@given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=5), st.sampled_from(["", ".0", ".5", ".125"]))
+def test_times_beyond_64_bits_are_missing_and_never_wrap(numbers, fraction):
+    column = TimeColumn()
+    column.extend([f"{number}{fraction}".encode() for number in numbers])
+    exact = [int(Decimal(f"{number}{fraction}") * 1000) for number in numbers]
+    assert column.array().tolist() == [value if abs(value) < 2**62 else MISSING for value in exact]
 
 
 @given(st.floats(-1e12, 1e12, allow_nan=False))

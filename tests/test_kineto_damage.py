@@ -186,6 +186,13 @@ def test_many_broken_events_among_many_are_each_counted(tmp_path):
     )
 
 
+def test_lists_nested_without_end_are_no_way_to_crash(tmp_path):
+    deep = "[" * 200_000 + "]" * 200_000
+    raw = read_text(tmp_path, with_odd(ODD.replace('"context": 1', f'"x": {deep}')))
+    assert [row[0] for row in rows(raw)] in (["first", "last"], ["first", "odd", "last"])
+    assert len(rows(raw)) == 3 or "dropped-events" in note_ids(raw)
+
+
 SOUND = [FIRST, ODD, LAST]
 
 

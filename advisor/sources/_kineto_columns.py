@@ -17,7 +17,8 @@ Ints = npt.NDArray[np.int64]
 MISSING: Final = -(2**63)  # inside the reader only; a frame has <NA> instead
 _LIMIT: Final = 2**63
 _NUMERIC: Final = b"0123456789.,-"
-_SAFE_DIGITS: Final = 15  # digits of a µs number whose nanoseconds surely fit 64 bits
+_MOST_DIGITS: Final = 19  # of nanoseconds; some such numbers are too large, and then are caught by `_LATEST_NS`
+_LATEST_NS: Final = 2**62  # so that a base can be added
 _TRAILING_NUMBER: Final = re.compile(r"-?\d+$")
 
 
@@ -94,18 +95,20 @@ class TimeColumn:
         text = np.frombuffer(joined, dtype=np.uint8)
         end = np.append(np.flatnonzero(text == ord(",")), len(text))
         begin = np.concatenate(([0], end[:-1] + 1))
-        if int((end - begin).max()) > _SAFE_DIGITS + len("-.000") or int((end - begin).min()) == 0:
-            return None
         point = np.flatnonzero(text == ord("."))
         decimals = np.zeros(count, dtype=np.int64)
         owner = np.searchsorted(end, point)
         decimals[owner] = end[owner] - point - 1
-        most = int(decimals.max())
-        if most > 3:
+        digits = end - begin + 3 - decimals
+        digits[owner] -= 1
+        if int((end - begin).min()) == 0 or int(decimals.max()) > 3 or int(digits.max()) > _MOST_DIGITS:
             return None
-        self.decimals = max(self.decimals, most)
-        digits: Ints = np.fromstring(joined.replace(b".", b"").decode(), dtype=np.int64, sep=",")
-        return digits * (10 ** (3 - decimals))
+        whole: Ints = np.fromstring(joined.replace(b".", b"").decode(), dtype=np.int64, sep=",")
+        made: Ints = whole * (10 ** (3 - decimals))  # what overflows comes out beyond the limit, too
+        if int(np.abs(made).max()) >= _LATEST_NS:
+            return None
+        self.decimals = max(self.decimals, int(decimals.max()))
+        return made
 
     def _one(self, text: bytes) -> int:
         try:
@@ -113,7 +116,7 @@ class TimeColumn:
             exact = (number * 1000).to_integral_value(ROUND_HALF_EVEN)
         except (InvalidOperation, UnicodeDecodeError):
             return MISSING
-        if not number.is_finite() or abs(exact) >= _LIMIT // 2:
+        if not number.is_finite() or abs(exact) >= _LATEST_NS:
             return MISSING
         exponent = number.as_tuple().exponent
         self.decimals = max(self.decimals, -exponent if isinstance(exponent, int) and exponent < 0 else 0)

@@ -18,6 +18,7 @@ _KEY_BYTES: Final = 64  # of `"traceEvents" : [`, which two blocks may share
 _NODES: Final = re.compile(rb'"nodes"\s*:\s*\[')
 _BOM: Final = b"\xef\xbb\xbf"
 _HEAD_BYTES: Final = 64 << 20
+_LATEST_BASE_NS: Final = 2**61  # the year 2043
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -36,8 +37,9 @@ class Header(msgspec.Struct):
 
     @property
     def base_ns(self) -> int:
-        """What to add to every time, in ns."""
-        return _whole(self.baseTimeNanoseconds, 0)
+        """What to add to every time, in ns; 0 when the file has none, or none that leaves room for the times."""
+        base = _whole(self.baseTimeNanoseconds, 0)
+        return base if abs(base) < _LATEST_BASE_NS else 0
 
     @property
     def rank(self) -> int | None:

@@ -298,14 +298,14 @@ def _repeated(correlation: Ints, columns: dict[str, Any], submits: Bools, lost: 
     order = used[np.lexsort((-end[used], start[used], ~submits[used], correlation[used], pid[used]))]
     same_id = correlation[order][1:] == correlation[order][:-1]
     again = same_id & (pid[order][1:] == pid[order][:-1])
+    if len(used) and pid[used].min() != pid[used].max():
+        lost.shared_ids = int((~again).sum()) + 1 - len(np.unique(correlation[used]))
     if not again.any():
-        lost.shared_ids = len(used) - len(np.unique(correlation[used]))
         return made
     first = np.maximum.accumulate(np.where(np.concatenate(([True], ~again)), np.arange(len(order)), 0))
     inner, outer = order[1:][again], order[first[1:][again]]
     made[inner] = True
     lost.repeated_calls = int(((start[inner] < start[outer]) | (end[inner] > end[outer])).sum())
-    lost.shared_ids = len(used) - len(inner) - len(np.unique(correlation[used]))
     return made
 
 
@@ -337,4 +337,9 @@ def _host_memory(name: str | None) -> str | None:
 
 def _spelled(text: bytes) -> str | None:
     """Shapes in one spelling, whatever the file's layout: `[[64, 256], []]`."""
-    return json.dumps(json.loads(text)) if text and text != b"null" else None
+    if not text or text == b"null":
+        return None
+    try:
+        return json.dumps(json.loads(text))
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists without end
+        return text.decode("utf-8", errors="replace")
