@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from verify_harness import dedent, fix, verify
+from verify_harness import dedent, fix, line_of, verify
 
 from advisor.model import EqualityOutcome, Outcome
 
@@ -429,8 +429,8 @@ def test_a_deferred_read_unblocks(tmp_path: Path) -> None:
     assert verify(tmp_path / "a", text, "opt.zero_grad", "opt.step").outcome is Outcome.BLOCKED
     found = verify(tmp_path / "b", text, "opt.zero_grad", "opt.step", (fix("defer", text, "D_x = "),))
     assert found.outcome in EQUAL, found.message
-    assert "+    kept_0 = output.mean()" in found.fixes[0].diff
-    assert "+    D_x = kept_0.item()" in found.fixes[0].diff
+    assert f"+    kept_{line_of(text, 'D_x = ')} = output.mean()" in found.fixes[0].diff
+    assert f"+    D_x = kept_{line_of(text, 'D_x = ')}.item()" in found.fixes[0].diff
 
 
 def test_control_flow_that_leaves_the_span_is_refused(tmp_path: Path) -> None:

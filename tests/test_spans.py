@@ -221,12 +221,12 @@ def test_a_read_nobody_needs_moves_as_a_whole() -> None:
 
 def test_a_read_of_a_name_that_is_rebound_keeps_its_tensor() -> None:
     found = edit_of("out = f(x)\nD_x = out.mean().item()\nout = g(x)\n", 2)
-    assert found == whatif.Edit(2, 2, ("kept_0 = out.mean()",), 3, ("D_x = kept_0.item()",))
+    assert found == whatif.Edit(2, 2, ("kept_2 = out.mean()",), 3, ("D_x = kept_2.item()",))
 
 
 def test_a_tensor_changed_in_place_afterwards_is_copied() -> None:
     found = edit_of("out = f(x)\nv = out.item()\nout.add_(1)\n", 2)
-    assert found == whatif.Edit(2, 2, ("kept_0 = out.detach().clone()",), 3, ("v = kept_0.item()",))
+    assert found == whatif.Edit(2, 2, ("kept_2 = out.detach().clone()",), 3, ("v = kept_2.item()",))
 
 
 def test_a_read_whose_value_is_used_cannot_wait() -> None:
@@ -237,7 +237,7 @@ def test_staging_an_index_and_a_whole_statement() -> None:
     body = ast.parse("net.zero_grad()\nreal = images[i % 8]\nout = net(real)\n").body
     assert whatif.staged(body, 2, {"i"}) == whatif.Edit(2, 2, (), ahead=1, front=("real = images[i % 8]",))
     body = ast.parse("scores = model(images[i % 8], k)\n").body
-    expected = whatif.Edit(1, 1, ("scores = model(staged_0, k)",), ahead=1, front=("staged_0 = images[i % 8]",))
+    expected = whatif.Edit(1, 1, ("scores = model(staged_1, k)",), ahead=1, front=("staged_1 = images[i % 8]",))
     assert whatif.staged(body, 1, {"i"}) == expected
 
 

@@ -239,11 +239,11 @@ Interpreter = Callable[[str], Script]
 
 @pytest.fixture
 def interpreter(tmp_path: Path) -> Interpreter:
-    """A stand-in for the interpreter: a shell script that is handed the job file as its third argument."""
+    """A stand-in for the interpreter: a shell script that is handed the job file as its fourth argument."""
 
     def make(body: str) -> Script:
         path = tmp_path / "python"
-        path.write_text(f'#!/bin/sh\nfolder=$(dirname "$3")\n{body}\n')
+        path.write_text(f'#!/bin/sh\nfolder=$(dirname "$4")\n{body}\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return Script("train.py", cwd=str(tmp_path), python=str(path))
 

@@ -59,10 +59,10 @@ def run(bundle: Bundle, options: Options) -> Verification:
 def script_of(manifest: Manifest) -> Script:
     """The script a run recorded, to be started from the current folder."""
     options = manifest.options
-    argv = tuple(part for part in options.get("argv", "").split("\x1f") if part)
+    argv = tuple(os.path.expanduser(part) for part in options.get("argv", "").split("\x1f") if part)
     seed = options.get("seed", "")
     return Script(
-        target=manifest.script,
+        target=os.path.expanduser(manifest.script),
         argv=argv,
         is_module=options.get("module", "") == "1",
         cwd=os.getcwd(),

@@ -7,7 +7,6 @@ it has cleaned up; a child that reported and then hangs is ended after a grace p
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -20,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-import advisor
-from advisor.workload.job import Job, log_path, write_job
+from advisor import runner
+from advisor.workload.job import Job, job_path, log_path, write_job
 from advisor.workload.verify_job import (
     GO_NAME,
     OPTION,
@@ -36,7 +35,6 @@ from advisor.workload.verify_job import (
 GRACE_S: Final = 10.0
 STARTUP_S: Final = 120.0  # importing torch on a cold disk and building a large model, whatever the time limit is
 _POLL_S: Final = 0.05
-_EXTRA_PATH: Final = "CGADVISOR_EXTRA_PATH"
 _TURN: Final = threading.Lock()  # one child is measured at a time, whoever started it
 
 
@@ -147,7 +145,7 @@ class _Child:
         self._began = self._turn = self._ended = time.monotonic()
         with log_path(folder, "verify").open("wb") as log:
             self._process = subprocess.Popen(
-                [script.python, "-m", "advisor.workload.worker", str(write_job(job).resolve())],
+                [script.python, "-P", "-m", "advisor.workload.worker", str(write_job(job).resolve())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -186,9 +184,8 @@ class _Child:
         if (self.order.folder / REPORT_NAME).exists() and not self._timed_out:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(max(0.0, self._ended + GRACE_S - time.monotonic()))
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        runner.end_group(self._process)
+        job_path(self.order.folder, "verify").unlink(missing_ok=True)  # it holds the script's arguments
 
     def result(self) -> ChildRun:
         order = self.order
@@ -198,15 +195,8 @@ class _Child:
 
 
 def child_environment() -> dict[str, str]:
-    """The user's environment, the tool importable in it, and hashing made the same in every child."""
-    environment = dict(os.environ)
-    root = str(Path(advisor.__file__).resolve().parents[1])
-    parts = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
-    if root not in parts:
-        environment[_EXTRA_PATH] = root
-        parts.append(root)
-    environment["PYTHONPATH"] = os.pathsep.join(parts)
-    environment.setdefault("PYTHONHASHSEED", "0")
-    environment["CGADVISOR"] = "1"
-    environment["PYTHONUNBUFFERED"] = "1"
-    return environment
+    """A child's environment; hashing is the same in every child, so that sets of strings iterate alike."""
+    variables = runner.child_environment()
+    variables.setdefault("PYTHONHASHSEED", "0")
+    variables["PYTHONUNBUFFERED"] = "1"
+    return variables

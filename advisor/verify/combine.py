@@ -35,14 +35,19 @@ from advisor.workload.diagnose import KINDS
 from advisor.workload.verify_job import ChildReport, FixSpec, Schedule
 
 NUMERIC: Final = frozenset({"capturable", "lr-tensor", "fused"})  # these change what eager itself computes
+MIN_GAIN_RATIO: Final = 0.03  # a step shortened by less is no reason to maintain a graph
 _MIN_SAMPLES: Final = 5
 @dataclass(frozen=True)
 class Eager:
-    """The two eager children every attempt is compared with. `fixed` ran with the numeric fixes of this attempt."""
+    """The eager children an attempt is compared with. `fixed` ran with the numeric fixes of this attempt.
+
+    `proof`, when it is there, replaces the states: eager, eager again and graph, all under deterministic algorithms.
+    """
 
     first: ChildRun
     again: ChildRun | None = None
     fixed: ChildRun | None = None
+    proof: tuple[ChildRun, ChildRun, ChildRun] | None = None
 
 
 def attempt(
@@ -130,15 +135,12 @@ def _refused(base: Attempt, report: ChildReport) -> Attempt:
 
 
 def _measured(base: Attempt, candidate: Candidate, run: ChildRun, report: ChildReport, eager: Eager) -> Attempt:
-    if report.replay_count == 0 or report.node_count == 0:
+    only_the_first = report.replay_count == 1 and report.fallback_count > 0
+    if report.replay_count == 0 or report.node_count == 0 or only_the_first:
         suspected = hazards.suspected(report, base.location)
         return _with(base, outcome=Outcome.NO_REPLAY, message=_no_replay(report), hazards=suspected)
-    numeric = any(fix.id in NUMERIC for fix in candidate.fixes)
-    reference = eager.fixed if numeric and eager.fixed is not None else eager.first
     try:
-        judged = states.judge(
-            states.load(reference.state_path), states.load(run.state_path), _pair(eager), frozenset(report.dead_names)
-        )
+        judged = _judged(candidate, run, report, eager)
     except BundleError as error:
         return _with(base, message=str(error))
     equality = judged.equality
@@ -148,7 +150,17 @@ def _measured(base: Attempt, candidate: Candidate, run: ChildRun, report: ChildR
         base = _with(base, break_even_replays=_break_even(report, timing))
     if equality.outcome in (EqualityOutcome.DIFFERS, EqualityOutcome.NOT_CHECKED):
         return _differs(base, report, equality)
-    return _judge_gain(base, report, timing)
+    return _judge_gain(base, report, timing, eager.proof is not None)
+
+
+def _judged(candidate: Candidate, run: ChildRun, report: ChildReport, eager: Eager) -> states.Judged:
+    dead = frozenset(report.dead_names)
+    if eager.proof is not None:
+        first, again, graph = (states.load(one.state_path) for one in eager.proof)
+        return states.judge(first, graph, (first, again), dead)
+    numeric = any(fix.id in NUMERIC for fix in candidate.fixes)
+    reference = eager.fixed if numeric and eager.fixed is not None else eager.first
+    return states.judge(states.load(reference.state_path), states.load(run.state_path), _pair(eager), dead)
 
 
 def _pair(eager: Eager) -> tuple[states.Run, states.Run] | None:
@@ -225,19 +237,20 @@ def _break_even(report: ChildReport, timing: Timing) -> int | None:
     return math.ceil(cost / gain) if gain > 0 else None
 
 
-def _judge_gain(base: Attempt, report: ChildReport, timing: Timing | None) -> Attempt:
+def _judge_gain(base: Attempt, report: ChildReport, timing: Timing | None, proven: bool) -> Attempt:
     if timing is None:
         return _with(base, outcome=Outcome.NO_REPLAY, message="the results are equal, but too few steps could be timed")
     before, after = (statistics.median(side.samples_ns) for side in (timing.eager, timing.graph))
     pair = f"{format_ns(before)} → {format_ns(after)} per step"
     exact = base.equality is not None and base.equality.outcome is EqualityOutcome.BITWISE
     equal = "results bit-identical" if exact else "results within the noise of two eager runs"
-    proof = f"{equal} over {report.replay_count} replays"
-    if timing.speedup_low_ratio > 1.0 and before - after > timing.noise_ratio * before * 0.5 and after < before:
+    proof = f"{equal} over {report.replay_count} replays{' under deterministic algorithms' if proven else ''}"
+    if timing.speedup_low_ratio > 1.0 and before - after > max(timing.noise_ratio, MIN_GAIN_RATIO) * before:
         interval = f"95 % interval {timing.speedup_low_ratio:.2f}–{timing.speedup_high_ratio:.2f}×"
         text = f"{format_speedup(timing.speedup_ratio)} ({interval}), {pair}, {proof}"
         return _with(base, outcome=Outcome.VERIFIED, message=text)
-    return _with(base, outcome=Outcome.NOT_FASTER, message=f"not faster: {pair}, {proof}")
+    text = f"not worth a graph: {format_speedup(timing.speedup_ratio)}, {pair}, {proof}"
+    return _with(base, outcome=Outcome.NOT_FASTER, message=text)
 
 
 # --- differences and hazards -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ HAZARDS: Final[dict[str, tuple[str, str]]] = {
     "hidden-input": ("the span reads something that changes unseen", "pass it in as a tensor"),
     "capture-aware-branch": ("the code takes another path while capturing", "make both paths equal"),
     "no-such-module": ("the module was not found", "name it as named_modules() does"),
+    "mgc-nontensor": ("the model takes arguments that are no tensors", "wrap it in a module that takes tensors alone"),
     "control-flow": ("the statements leave the span", "choose a span without return, break or continue"),
 }
 _PRIORITY: Final = (

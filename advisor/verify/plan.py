@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from advisor.workload import liveness, spans, whatif
+from advisor.workload import effects, liveness, spans, whatif
 from advisor.workload.flow import Flow
 from advisor.workload.spans import Located, first_line
 from advisor.workload.verify_job import ChildReport, FixSpec
@@ -271,8 +271,20 @@ def foreseen(sources: Sources, candidate: Candidate) -> tuple[FixSpec, ...]:
         fixes.append(FixSpec(id="capturable"))
         if _has_scheduler(sources):
             fixes.append(FixSpec(id="lr-tensor"))
-    reads = [line for line in whatif.host_reads(located.statements) if whatif.deferred(located.statements, line)]
+    lines = {*whatif.host_reads(located.statements), *_effect_lines(sources, candidate, located)}
+    reads = [line for line in sorted(lines) if whatif.deferred(located.statements, line)]
     return (*fixes, *(FixSpec(id="defer", file=candidate.file, line=line) for line in reads))
+
+
+def _effect_lines(sources: Sources, candidate: Candidate, located: Located) -> list[int]:
+    """Lines of the span's own statements that append or count: a replay would leave them out."""
+    found = effects.find(sources.tree(candidate.file), located.statements, depth=0)
+    lines = {effect.line for effect in found if effect.kind in ("append", "counter", "log", "print")}
+    return [
+        first_line(statement)
+        for statement in located.statements
+        if any(first_line(statement) <= line <= (statement.end_lineno or 0) for line in lines)
+    ]
 
 
 def _has_plain_adam(sources: Sources) -> bool:
@@ -375,6 +387,13 @@ def _after_difference(sources: Sources, candidate: Candidate, located: Located, 
         grown = _with_zero_grad(candidate, located)
         in_place = FixSpec(id="zero-grad", file=candidate.file)
         return [*grown, candidate.fixed(in_place)]
+    if hazard in ("cpu-side-effect", "output-overwrite"):
+        waits = [
+            FixSpec(id="defer", file=candidate.file, line=line)
+            for line in _effect_lines(sources, candidate, located)
+            if whatif.deferred(located.statements, line) is not None
+        ]
+        return [candidate.fixed(*waits)] if waits else []
     if hazard == "frozen-lr-sgd":
         return [candidate.fixed(FixSpec(id="fused"), FixSpec(id="lr-tensor"))]
     if hazard == "frozen-scalar" and _has_plain_adam(sources):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from advisor.errors import ScriptFailed
-from advisor.model import Attempt, Outcome, Verification
+from advisor.model import Attempt, EqualityOutcome, Outcome, Verification
 from advisor.verify import combine, plan
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
@@ -129,9 +132,23 @@ class Search:
             assert self._eager is not None
             eager = Eager(self._eager.first, self._eager.again, self._fixed.get(self._numeric(candidate)))
             attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
+            if _unsettled(attempt):
+                eager = dataclasses.replace(eager, proof=self._proof(order))
+                attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
             self._attempts.append(attempt)
             found.append((attempt, (candidate, runs[order.name])))
         return found
+
+    def _proof(self, order: Order) -> tuple[ChildRun, ChildRun, ChildRun]:
+        """The attempt and its eager pair once more under deterministic algorithms: plain eager runs differ too much."""
+        self.notes.append(f"{order.name}: equality was judged under deterministic algorithms, the gain without them")
+        numeric = tuple(fix for fix in order.spec.fixes if fix.id in NUMERIC)
+        eager = msgspec.structs.replace(order.spec, role="eager", fixes=numeric, deterministic=True)
+        graph = msgspec.structs.replace(order.spec, deterministic=True)
+        names = (f"{order.name}-eager", f"{order.name}-eager-again", f"{order.name}-graph")
+        specs = (eager, eager, graph)
+        runs = self._run([Order(name, spec, self.folder / name) for name, spec in zip(names, specs, strict=True)])
+        return runs[0], runs[1], runs[2]
 
     def _take_eager(self, runs: dict[str, ChildRun]) -> None:
         if self._eager is not None:
@@ -176,6 +193,16 @@ class Search:
     @staticmethod
     def _name(numeric: tuple[str, ...]) -> str:
         return "eager-with-" + "-".join(numeric) if numeric else "eager-with-nothing"
+
+
+def _unsettled(attempt: Attempt) -> bool:
+    """Whether the script's own noise, and not the graph, may be what two runs differ by."""
+    equality = attempt.equality
+    if equality is None:
+        return False
+    noisy = equality.noise_max_abs_difference > 0 and not equality.python_values
+    differs = equality.outcome is EqualityOutcome.DIFFERS
+    return equality.outcome is EqualityOutcome.NOT_CHECKED or (differs and noisy)
 
 
 def _with_fixes(candidate: Candidate, fixes: tuple[FixSpec, ...]) -> Candidate:

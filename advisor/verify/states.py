@@ -14,7 +14,7 @@ from advisor.model import Equality, EqualityOutcome
 
 NOISE_FACTOR: Final = 4.0  # a graph may differ from eager by this multiple of what two eager runs differ by
 MAX_NOISE_RATIO: Final = 0.05  # eager runs further apart than this prove nothing about a graph
-_OWN: Final = "kept_"  # names a deferred host read leaves in the loop's frame
+_OWN: Final = ("kept_", "staged_")  # names that source fixes leave in the loop's frame
 Array = np.ndarray[Any, Any]
 
 

@@ -19,7 +19,7 @@ def install(session: Session, path: str) -> None:
     """Wrap the module at `path` (`encoder.layers.0`, `Net.encoder`, or a class name) once the loop first ticks."""
     plain = session.tick
     runtime = session.runtime
-    assert runtime is not None
+    assert isinstance(runtime, SpanRuntime)
     wrapped = SpanRuntime(SpanSpec(runtime.spec.label, NAMES, frozenset(("args", "kwargs"))), session, runtime.switches)
     session.runtime = wrapped
     found = False

@@ -15,6 +15,7 @@ from advisor.workload.capture import SpanRuntime
 from advisor.workload.equality import Fingerprints
 from advisor.workload.graphs import Device
 from advisor.workload.replay import Recording
+from advisor.workload.strategies import ReplayCounter
 from advisor.workload.verify_job import Sample, Suspect, VerifySpec
 
 _MAX_REGION_MARKS = 2000
@@ -39,7 +40,7 @@ class Session:
     on_failure: Callable[[BaseException], None] = lambda error: None
     gate: Callable[[], None] = lambda: None
     progress: Callable[[str, int], None] = lambda phase, step: None
-    runtime: SpanRuntime | None = None
+    runtime: SpanRuntime | ReplayCounter | None = None
     step: int = -1  # the step under way; -1 before the first tick
     suspects: dict[str, Suspect] = field(default_factory=dict)
     refusal: Suspect | None = None

@@ -6,6 +6,7 @@ One capture attempt per process: after a failed one nothing in the process is to
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class Child:
         self._hidden: frozenset[str] = frozenset()
         self._side_stream: int | None = None
         self._registry = state.install((), {fix.id for fix in self.spec.fixes if fix.id in whatif.RUNTIME})
+        if self.spec.deterministic:
+            make_deterministic()
         self._fingerprints = Fingerprints(self.device.rng_states)
         writer = ProgressWriter(self.job)
         total = self.spec.schedule.total
@@ -147,9 +150,9 @@ class Child:
         spans.wrap_span(tree, found, self._names)
 
     def _apply_fixes(self, tree: ast.Module, file: SourceFile, found: spans.Located) -> spans.Located:
-        for number, fix in enumerate(self.spec.fixes):
+        for fix in self.spec.fixes:
             if fix.file == file.label:
-                changes = whatif.edits(fix, tree, found.statements, number * 10)
+                changes = whatif.edits(fix, tree, found.statements)
                 if changes:
                     found = whatif.apply(tree, found, changes)
         return found
@@ -280,6 +283,14 @@ class Child:
                 evidence = f"`{place}`, read by a function the span calls, is bound to another tensor outside the span"
                 found.setdefault("stale-input", Suspect(id="stale-input", evidence=evidence))
         return tuple(found.values())
+
+
+def make_deterministic() -> None:
+    """Let every operator that can be deterministic be it, so that equal work gives equal bits."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first handle is made
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def optimizer_facts(labels: dict[str, str]) -> tuple[OptimizerFact, ...]:

@@ -93,6 +93,7 @@ class VerifySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     strategy: str = "in_place"
     fixes: tuple[FixSpec, ...] = ()
     schedule: Schedule = Schedule()
+    deterministic: bool = False  # torch's deterministic algorithms: for scripts whose eager runs differ too much
     gate: bool = False  # wait before the first step until the parent says go
     error_mode: str = "thread_local"
     clone_outputs: bool = True

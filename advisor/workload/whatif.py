@@ -52,7 +52,7 @@ class Edit(NamedTuple):
 # --- deferring a host read ------------------------------------------------------------------------------------------------
 
 
-def deferred(span: list[ast.stmt], line: int, number: int = 0) -> Edit | None:
+def deferred(span: list[ast.stmt], line: int) -> Edit | None:
     """How the statement on `line`, one of `span`, can wait until the span is over; None when it must not.
 
     A statement that reads nothing the rest of the span changes, and whose results the rest does not use, moves behind
@@ -72,11 +72,11 @@ def deferred(span: list[ast.stmt], line: int, number: int = 0) -> Edit | None:
     text = tuple(ast.unparse(statement).split("\n"))
     if not own.exposed & later.may and not _changes_tensors(rest, own.exposed):
         return Edit(first, last, (), end, text)
-    return _split_read(statement, later, end, number)
+    return _split_read(statement, later, end)
 
 
-def _split_read(statement: ast.stmt, later: Flow, end: int, number: int) -> Edit | None:
-    splitter = _Splitter(number)
+def _split_read(statement: ast.stmt, later: Flow, end: int) -> Edit | None:
+    splitter = _Splitter(first_line(statement))
     moved = splitter.visit(ast.parse(ast.unparse(statement)).body[0])
     if not splitter.kept:
         return None
@@ -91,9 +91,9 @@ def _split_read(statement: ast.stmt, later: Flow, end: int, number: int) -> Edit
 class _Splitter(ast.NodeTransformer):
     """Takes the tensor out of `<tensor>.item()` and `float(<tensor>)` and leaves a name in its place."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, line: int) -> None:
         self.kept: list[tuple[str, str]] = []
-        self._number = number
+        self._line = line
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         function = node.func
@@ -106,7 +106,7 @@ class _Splitter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _keep(self, tensor: ast.expr) -> ast.expr:
-        name = f"kept_{self._number + len(self.kept)}"
+        name = _fresh("kept", self._line, len(self.kept))
         text = ast.unparse(tensor)
         # A bare name may be written in place later on; the result of an operation is the span's own.
         plain = isinstance(tensor, ast.Name | ast.Attribute | ast.Subscript)
@@ -134,6 +134,10 @@ def _changes_tensors(rest: list[ast.stmt], names: set[str]) -> bool:
     return False
 
 
+def _fresh(what: str, line: int, index: int) -> str:
+    return f"{what}_{line}" if index == 0 else f"{what}_{line}_{index}"
+
+
 def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
@@ -147,7 +151,7 @@ def _leaves(statement: ast.stmt) -> bool:
 # --- preparing an input --------------------------------------------------------------------------------------------------
 
 
-def staged(span: list[ast.stmt], line: int, changing: set[str], number: int = 0) -> Edit | None:
+def staged(span: list[ast.stmt], line: int, changing: set[str]) -> Edit | None:
     """How the statement on `line`, one of `span`, gets along without the Python numbers `changing`; None when it cannot.
 
     What it reads with their help (`images[i % 8]`) is read before the span, or the statement as a whole runs before it.
@@ -159,7 +163,7 @@ def staged(span: list[ast.stmt], line: int, changing: set[str], number: int = 0)
     earlier = Flow()
     earlier.block(span[:position])
     start, first, last = first_line(span[0]), first_line(statement), statement.end_lineno or 0
-    taker = _Taker(changing, number)
+    taker = _Taker(changing, first)
     kept = taker.visit(ast.parse(ast.unparse(statement)).body[0])
     rest, read = Flow(), Flow()
     rest.block([kept])
@@ -179,16 +183,16 @@ def staged(span: list[ast.stmt], line: int, changing: set[str], number: int = 0)
 class _Taker(ast.NodeTransformer):
     """Takes out subscripts that read one of the changing numbers and leaves a name in their place."""
 
-    def __init__(self, changing: set[str], number: int) -> None:
+    def __init__(self, changing: set[str], line: int) -> None:
         self.taken: list[tuple[str, str]] = []
         self._changing = changing
-        self._number = number
+        self._line = line
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         if not names & self._changing or not isinstance(node.ctx, ast.Load):
             return self.generic_visit(node)
-        name = f"staged_{self._number + len(self.taken)}"
+        name = _fresh("staged", self._line, len(self.taken))
         self.taken.append((name, ast.unparse(node)))
         return ast.Name(id=name, ctx=ast.Load())
 
@@ -196,13 +200,13 @@ class _Taker(ast.NodeTransformer):
 # --- edits of a fix ---------------------------------------------------------------------------------------------------------
 
 
-def edits(fix: FixSpec, tree: ast.Module, span: list[ast.stmt], number: int = 0) -> list[Edit]:
+def edits(fix: FixSpec, tree: ast.Module, span: list[ast.stmt]) -> list[Edit]:
     """The edits of a source fix in the file it names; nothing for a run-time fix or one that does not apply."""
     if fix.id == "defer":
-        found = deferred(span, fix.line, number)
+        found = deferred(span, fix.line)
         return [found] if found else []
     if fix.id == "stage":
-        found = staged(span, fix.line, set(fix.detail.split(",")), number)
+        found = staged(span, fix.line, set(fix.detail.split(",")))
         return [found] if found else []
     if fix.id == "zero-grad":
         return [edit for node in ast.walk(tree) if isinstance(node, ast.Expr) for edit in _zero_grad(node, fix.line)]
