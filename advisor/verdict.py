@@ -160,8 +160,8 @@ def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
 def _long_gaps(facts: Facts) -> Verdict:
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
-        sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, other work of the program on the "
-        f"CPU and not the rate of launches; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
+        sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, other "
+        f"work of the program on the CPU and not the rate of launches; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
         reasons=_other_causes(facts),
         next_step=_instead(facts),
         kind=NumberKind.PROFILED,
@@ -173,7 +173,7 @@ def _already_graphed(facts: Facts) -> Verdict:
     share = (
         f"{format_ratio(graphs.busy_ratio)} of the busy time"
         if graphs.opaque_ns
-        else (f"{format_ratio(graphs.item_ratio)} of the GPU items")
+        else f"{format_ratio(graphs.item_ratio)} of the GPU items"
     )
     return Verdict(
         answer=Answer.ALREADY_GRAPHED,

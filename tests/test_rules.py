@@ -26,10 +26,15 @@ CASES = {
     "varying-shapes": facts(region(shape_signature_count=8)),
     "profiler-inflation": facts(
         step=Step(
-            id="step", label="s", how="t", count=3, traced=Measurement(samples_ns=(2,)), clocked=Measurement(samples_ns=(1,)),
+            id="step",
+            label="s",
+            how="t",
+            count=3,
+            traced=Measurement(samples_ns=(2,)),
+            clocked=Measurement(samples_ns=(1,)),
             inflation_ratio=2.0,
         )
-    ),  # fmt: skip
+    ),
     "tiny-step": facts(region(item_count=2.0)),
     "many-streams": facts(device={"stream_count": 3}),
 }
