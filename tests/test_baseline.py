@@ -22,7 +22,7 @@ from gate_runs import (
     sync,
     verification,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.commands import baseline as command
@@ -106,6 +106,7 @@ def test_a_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
         baseline.load(huge)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

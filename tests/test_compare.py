@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.compare import (
@@ -76,6 +76,7 @@ def test_negative_values_share_a_bin_in_front() -> None:
     assert found.bin_counts[0] == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e9, 1e15), min_size=1, max_size=80))
 def test_every_value_lies_in_a_bin(values: list[float]) -> None:
     found = distribution(values)
@@ -117,6 +118,7 @@ def test_a_ratio_of_times_that_are_not_positive_is_refused() -> None:
         bootstrap_ratio([1, 2], [0, 1])
 
 
+@settings(deadline=None)
 @given(positive, positive)
 def test_ratio_lies_within_its_interval_range(a: list[float], b: list[float]) -> None:
     found = bootstrap_ratio(a, b)
@@ -286,6 +288,7 @@ def test_an_interval_that_hides_a_large_slow_down_is_too_noisy() -> None:
     assert is_different([base], [head]).change.is_inconclusive
 
 
+@settings(deadline=None)
 @given(positive, positive, st.floats(0.001, 1000))
 def test_the_answer_does_not_depend_on_the_unit(a: list[float], b: list[float], scale: float) -> None:
     rule = Rule(min_effect_ns=0)

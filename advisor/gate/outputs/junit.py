@@ -45,7 +45,7 @@ def _case(suite: ET.Element, check: GateCheck) -> None:
         return
     outcome = ET.SubElement(case, element, message=message)
     if element != "skipped":
-        outcome.set("type", check.rule or check.status.value)
+        outcome.set("type", _text(check.rule or check.status.value))
         outcome.text = _text("\n".join(part for part in (message, check.detail, check.fix) if part))
 
 
