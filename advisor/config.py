@@ -31,7 +31,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_effect_ratio: float = 0.05
     min_effect_ns: int = 5_000  # one launch
     alpha: float = 0.001
-    process_alpha: float = 0.005  # of the test on process medians, when a side has several processes
+    process_alpha: float = 0.01  # of the test on process medians, when a side has several processes
     max_unseen_ratio: float = 0.30  # times too noisy to rule out this slow-down are inconclusive, not a pass
     times: bool = True  # judge unprofiled step times at all
     profiled_times: bool = False  # judge step times under a profiler too

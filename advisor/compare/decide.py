@@ -53,7 +53,7 @@ class Rule:
     min_effect_ratio: float = 0.05
     min_effect_ns: float = 5_000.0
     alpha: float = 0.001  # on samples
-    process_alpha: float = 0.005  # on process medians
+    process_alpha: float = 0.01  # on process medians
     max_unseen_ratio: float = 0.30  # an interval that does not rule out this slow-down is too noisy to pass
     noise_ratio: float = 0.0  # A/A: relative difference of two runs of the same code
     paired: bool = False  # process i of base ran next to process i of head
