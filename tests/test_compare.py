@@ -22,6 +22,7 @@ from advisor.compare import (
     is_different,
     mann_whitney,
     median,
+    mode_shift,
     quantiles,
     theil_sen,
     two_modes,
@@ -286,6 +287,28 @@ def test_an_interval_that_hides_a_large_slow_down_is_too_noisy() -> None:
     base = noise(1, 8, cv=0.01)
     head = np.concatenate((noise(2, 4, cv=0.01), noise(3, 4, 2 * MS, 0.01)))
     assert is_different([base], [head]).change.is_inconclusive
+
+
+def two_paths(seed: int, level: float = MS, count: int = 60) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return level * rng.choice([1.0, 1.2], count) * rng.normal(1, 0.05, count)
+
+
+def test_a_shift_within_two_modes_by_hand() -> None:
+    base = [1.0] * 6 + [2.0] * 6
+    found = mode_shift(base, [value * 1.1 for value in base])
+    assert found is not None and found.ratio == pytest.approx(1.1)
+    other_shares = mode_shift([1.0] * 6 + [2.0] * 6, [1.0] * 9 + [2.0] * 3)
+    assert other_shares is not None and other_shares.ratio == pytest.approx(1)  # more fast samples are no shift
+    assert mode_shift([1, 2], [1, 2]) is None
+
+
+def test_a_slow_down_of_both_modes_is_seen_and_luck_with_the_modes_is_not() -> None:
+    caught = sum(
+        is_different([two_paths(s)], [two_paths(s + 999, 1.1 * MS)]).change == Change.SLOWER for s in range(60)
+    )
+    alarms = sum(is_different([two_paths(s)], [two_paths(s + 999)]).change == Change.SLOWER for s in range(60))
+    assert caught >= 57 and alarms == 0
 
 
 @settings(deadline=None)

@@ -4,6 +4,7 @@ Plain numbers in, plain values out. Everything random takes a seed and is reprod
 """
 
 from advisor.compare.decide import Change, Comparison, Rule, is_different
+from advisor.compare.modes import ModeShift, mode_shift
 from advisor.compare.order import distribution, median, quantiles
 from advisor.compare.ranks import Significance, can_reach, hodges_lehmann, mann_whitney, welch
 from advisor.compare.resample import Ratio, bootstrap_median_interval, bootstrap_ratio
@@ -13,6 +14,7 @@ __all__ = [
     "Change",
     "Comparison",
     "Drift",
+    "ModeShift",
     "Modes",
     "Ratio",
     "Rule",
@@ -26,6 +28,7 @@ __all__ = [
     "is_different",
     "mann_whitney",
     "median",
+    "mode_shift",
     "quantiles",
     "theil_sen",
     "two_modes",

@@ -8,19 +8,23 @@ A side is one or more processes, each a series of raw samples in measured order.
    luck (memory layout, clocks, an algorithm picked at start), so a thousand of them are still one draw of that luck;
 4. no drift within a series is large enough to explain it, unless the sides were interleaved.
 
+A single process whose samples take two paths is compared within its two modes as well (`advisor.compare.modes`): its median
+jumps between them and hides a shift of both.
+
 What fails 2-4 and yet looks like a difference is not called "the same": it gets its own answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import sqrt
 from typing import Any, Final
 
 import numpy as np
 
+from advisor.compare.modes import mode_shift
 from advisor.compare.order import Floats, as_floats
 from advisor.compare.ranks import can_reach, mann_whitney, paired_t, student_p, welch
 from advisor.compare.resample import Ratio, group_median, ratio_of_groups
@@ -78,6 +82,7 @@ class Comparison(Value, frozen=True, kw_only=True):
     process_p_value: float | None = None
     between_process_ratio: float | None = None  # largest spread of process medians within a side
     drift_ratio: float = 0.0  # largest significant drift within a series, signed
+    mode_ratio: float | None = None  # head over base within two modes, when that is what decided
     notes: tuple[str, ...] = ()
 
 
@@ -93,6 +98,9 @@ def is_different(base: Sequence[Iterable[Any]], head: Sequence[Iterable[Any]], r
     evidence = _weigh(sides, rule, paired)
     moved = _largest_drift(raw)
     change = _decide(evidence, rule, 0.0 if paired else moved)
+    modes = _mode_evidence(raw, evidence, rule, change)
+    if modes is not None:
+        change = _decide(modes, rule, moved)
     return Comparison(
         change=change,
         ratio=evidence.ratio.ratio,
@@ -109,6 +117,7 @@ def is_different(base: Sequence[Iterable[Any]], head: Sequence[Iterable[Any]], r
         process_p_value=evidence.process_p,
         between_process_ratio=_between(raw),
         drift_ratio=moved,
+        mode_ratio=modes.ratio.ratio if modes else None,
         notes=(*_drift_notes(moved, paired), *_mode_notes(raw), *_count_notes(change, evidence)),
     )
 
@@ -157,6 +166,23 @@ def _weigh(sides: tuple[list[Floats], list[Floats]], rule: Rule, paired: bool) -
         process_p=_process_p(logs[0], logs[1], paired),
         separated=bool(logs[0].max() < logs[1].min() or logs[1].max() < logs[0].min()),
     )
+
+
+def _mode_evidence(
+    sides: tuple[list[Floats], list[Floats]], evidence: _Evidence, rule: Rule, change: Change
+) -> _Evidence | None:
+    """The same evidence from within two modes, where the medians saw nothing and the modes a significant difference.
+
+    For one process a side: with more, the process test already says what luck explains.
+    """
+    base, head = sides
+    if change not in (Change.SAME, Change.TOO_NOISY) or len(base) + len(head) > 2 or not evidence.reachable:
+        return None
+    found = mode_shift(base[0], head[0], rule.seed, evidence.required)
+    if found is None or found.p_value >= rule.alpha:
+        return None
+    shift = (found.ratio - 1) * group_median(base)
+    return replace(evidence, ratio=Ratio(found.ratio, found.ratio, found.ratio), shift=shift, p_value=found.p_value)
 
 
 def _process_p(base: Floats, head: Floats, paired: bool) -> float | None:

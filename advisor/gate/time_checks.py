@@ -71,9 +71,10 @@ def rule_of(config: GateConfig, base: Snapshot, head: Snapshot, paired: bool = F
 
 def words(name: str, found: Comparison) -> str:
     """ "step_ns: slower, 1.00 ms -> 1.10 ms (+10.1 %, 95 % interval +8.2 % to +12.0 %; counts from 5.0 %)" """
+    within = "" if found.mode_ratio is None else f"{_signed(found.mode_ratio - 1)} within its two modes; medians "
     return (
         f"{name}: {_WORDS[found.change]}, {format_ns(found.base_median)} -> {format_ns(found.head_median)} "
-        f"({_signed(found.ratio - 1)}, 95 % interval {_signed(found.ratio_low - 1)} to {_signed(found.ratio_high - 1)}; "
+        f"({within}{_signed(found.ratio - 1)}, 95 % interval {_signed(found.ratio_low - 1)} to {_signed(found.ratio_high - 1)}; "
         f"counts from {format_ratio(found.required_ratio)})"
     )
 
