@@ -131,7 +131,7 @@ def estimate(region_id: str = "step", saved_us: int = 2745, **other: Any) -> Est
         ),
         "assumptions": ("the sequence of items is the same in every step", "idle time scales with the unprofiled clock"),
         "region_before_ns": 3188 * US, "region_after_ns": (3188 - saved_us) * US, "one_off_ns": 96_000 * US,
-        "break_even_replays": 35, "pool_bytes": 34 << 20, "binds_next": "cpu",
+        "break_even_replays": 35, "pool_bytes": 34 << 20, "binds_next": "cpu", "kind": NumberKind.CALIBRATED,
     }  # fmt: skip
     return Estimate(**{**values, **other})
 

@@ -26,6 +26,7 @@ NAMED = {
         verification=build.verification(build.blocked(), build.with_fix(), build.differs())
     ),
     "bare": build.bare(),
+    "two devices": build.full(analysis=build.analysis(devices=(build.device(), build.device(rank=1, item_count=9)))),
     "nothing": build.nothing(),
 }
 

@@ -16,6 +16,7 @@ from advisor.estimate import costs
 from advisor.model import Answer, Lane, Measurement, NumberKind, Outcome, TimelineCut
 from advisor.report import perfetto, predicted
 from advisor.report.content import RunContent
+from advisor.report.evidence import prediction_fact
 from advisor.report.figures import bar_now, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import launches, provenance, regions, source, timeline, waterfall
@@ -362,3 +363,22 @@ def test_inputs_are_staged_in_the_order_the_lines_read_them():
     compile(code, "code", "exec")
     assert code.index("static_c") < code.index("static_b")
     assert "static_a" not in code and "static_model" not in code
+
+
+def test_a_prediction_stands_beside_what_was_measured():
+    # predicted 3188 - 2745 = 443 µs, measured 449: 1.3 % under, inside 333 to 608
+    fact = prediction_fact(build.verified(), build.estimate())
+    assert fact.value == "443 µs a step, -1.3 % off"
+    assert fact.hint == "made before the capture; the measured 449 µs lies inside its interval"
+    far = prediction_fact(build.verified(timing=build.timing(3188, 900)), build.estimate())
+    assert "outside" in far.hint
+    assert prediction_fact(build.verified(), build.estimate(kind=NumberKind.PROFILED)) is None  # another clock
+    assert prediction_fact(build.blocked(), build.estimate()) is None
+
+
+def test_every_device_is_listed_when_there_are_several():
+    devices = (build.device(), build.device(rank=1, item_count=900))
+    body = waterfall.SECTION.build(build.full(analysis=build.analysis(devices=devices)))
+    assert [one.rank for one in body.values["devices"]] == [0, 1]
+    assert body.values["judged"] == devices[0]
+    assert waterfall.SECTION.build(build.full()).values["devices"] == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 from advisor.model import Attempt, EqualityOutcome, Estimate, NumberKind
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
@@ -75,6 +76,27 @@ def _equality_facts(attempt: Attempt) -> list[Fact]:
     }
     values = f"Python values differ: {', '.join(equality.python_values)}" if equality.python_values else ""
     return [Fact("Results", words[equality.outcome], "measured", values)]
+
+
+def prediction_fact(attempt: Attempt, estimate: Estimate | None) -> Fact | None:
+    """What was predicted for the step before the capture, beside what it took. None where the two share no clock."""
+    if (
+        estimate is None
+        or attempt.timing is None
+        or estimate.kind == NumberKind.PROFILED
+        or not attempt.timing.graph.samples_ns
+    ):
+        return None
+    measured = median(attempt.timing.graph.samples_ns)
+    error = estimate.after_ns / measured - 1
+    inside = estimate.before_ns - estimate.saved_high_ns <= measured <= estimate.before_ns - estimate.saved_low_ns
+    where = "inside" if inside else "outside"
+    return Fact(
+        "Prediction",
+        f"{format_ns(estimate.after_ns)} a step, {error:+.1%} off".replace("%", " %"),
+        NumberKind.ESTIMATED.value,
+        f"made before the capture; the measured {format_ns(measured)} lies {where} its interval",
+    )
 
 
 def estimate_facts(estimate: Estimate) -> list[Fact]:

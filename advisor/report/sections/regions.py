@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advisor.model import Attempt, Estimate, Outcome, Term
 from advisor.report.content import RegionRow, RunContent
-from advisor.report.evidence import Fact, attempt_facts
+from advisor.report.evidence import Fact, attempt_facts, prediction_fact
 from advisor.report.figures import CAUSE_ORDER, CAUSE_WORDS
 from advisor.report.samples import Strip, strip
 from advisor.report.sections import Body, Section
@@ -77,7 +77,7 @@ def _view(content: RunContent, index: int, row: RegionRow, windows: dict[str, li
         verified_ratio=speedup if best is not None and best.outcome == Outcome.VERIFIED else 0.0,
         causes=tuple((one.value, CAUSE_WORDS[one], causes[one]) for one in CAUSE_ORDER if causes.get(one)),
         terms=_terms(row.estimate),
-        attempts=tuple(_attempt(attempt) for attempt in row.attempts),
+        attempts=tuple(_attempt(attempt, row.estimate) for attempt in row.attempts),
         code=_code(content, row),
         window=span_of(windows.get(row.label, [])),
     )
@@ -90,7 +90,7 @@ def _terms(estimate: Estimate | None) -> tuple[tuple[Term, float], ...]:
     return tuple((term, abs(term.ns) / top) for term in estimate.terms)
 
 
-def _attempt(attempt: Attempt) -> AttemptView:
+def _attempt(attempt: Attempt, estimate: Estimate | None) -> AttemptView:
     timing = attempt.timing
     plot = None
     if timing is not None:
@@ -101,7 +101,9 @@ def _attempt(attempt: Attempt) -> AttemptView:
                 ("graphed", "graph", timing.graph),
             ]
         )
-    return AttemptView(attempt, OUTCOME_WORDS[attempt.outcome], tuple(attempt_facts(attempt)), plot)
+    predicted = prediction_fact(attempt, estimate)
+    facts = (*attempt_facts(attempt), *([predicted] if predicted else []))
+    return AttemptView(attempt, OUTCOME_WORDS[attempt.outcome], facts, plot)
 
 
 def _code(content: RunContent, row: RegionRow) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advisor.model import Answer, NumberKind, Severity
 from advisor.report.content import RunContent
-from advisor.report.evidence import Fact, attempt_facts, estimate_facts
+from advisor.report.evidence import Fact, attempt_facts, estimate_facts, prediction_fact
 from advisor.report.figures import CAUSE_WORDS, Bar, StepFigures, bar_graphed, bar_now, step_figures
 from advisor.report.sections import Body, Section
 from advisor.report.snippet import generic_code, graph_code
@@ -171,7 +171,9 @@ def _sure(content: RunContent) -> str:
 def _facts(content: RunContent) -> list[Fact]:
     attempt, estimate = content.headline_attempt, content.headline_estimate
     if attempt is not None:
-        return attempt_facts(attempt)
+        row = next((row for row in content.region_rows if attempt in row.attempts), None)
+        predicted = prediction_fact(attempt, row.estimate if row else None)
+        return [*attempt_facts(attempt), *([predicted] if predicted else [])]
     if estimate is None or content.verdict.answer in (Answer.ALREADY_GRAPHED, Answer.CANNOT_TELL):
         return _recording_facts(content)
     return estimate_facts(estimate)

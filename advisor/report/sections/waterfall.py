@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from advisor.model import Layer, NumberKind
 from advisor.report.content import RunContent
-from advisor.report.figures import Bar, StepFigures, bar_graphed, bar_now, step_figures
+from advisor.report.figures import CAUSE_ORDER, Bar, StepFigures, bar_graphed, bar_now, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import Body, Section
 
@@ -75,6 +75,9 @@ def _build(content: RunContent) -> Body:
                 if step is not None and step.clocked is not None
                 else []
             ),
+            "devices": content.analysis.devices if len(content.analysis.devices) > 1 else (),
+            "judged": content.device,
+            "causes": CAUSE_ORDER,
             "long_gap_ns": content.device.long_gap_ns if content.device else 0,
             "window_ns": content.device.end_ns - content.device.start_ns if content.device else 0,
         }
