@@ -81,6 +81,14 @@ def test_lost_graph_coverage_fails() -> None:
     assert "graph_coverage" in failed(found)
 
 
+def test_gaining_a_graph_is_no_regression_and_splitting_one_is() -> None:
+    graphed = {"launch_count": 3.0, "graph_launch_count": 1.0, "graphed_item_ratio": 0.9}
+    one = snapshot(analysis(step_region(**graphed)))
+    assert verdict(one, snapshot()).status == Status.PASS
+    split = snapshot(analysis(step_region(**(graphed | {"graph_launch_count": 4.0}))))
+    assert failed(verdict(split, one)) == ["graph_launches_per_step"]
+
+
 def test_totals_are_judged_only_without_a_step() -> None:
     without = analysis(step_region(), step=None)
     found = verdict(snapshot(without), snapshot(without))

@@ -282,3 +282,18 @@ def test_every_input_kind_is_read(tmp_path: Path) -> None:
     for one in (folder, folder / "findings.json", tmp_path / "b.json"):
         for other in (folder, folder / "findings.json", tmp_path / "b.json"):
             assert judge(load_side(one), load_side(other), GateConfig()).status == Status.PASS
+
+
+def test_a_trace_is_analysed_on_the_spot_packed_or_not(tmp_path: Path) -> None:
+    import gzip
+
+    path = trace_path("sidnb13/h100_transformer_session1_run1.json.gz")
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    assert cgadvisor("baseline", "save", path, folder=tmp_path).returncode == 0
+    found = cgadvisor("gate", plain, "--verbose", folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "launches per step stayed at 16" in found.stdout
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schemaVersion": 1, "traceEvents": [')
+    assert cgadvisor("gate", broken, folder=tmp_path).returncode in (3, 5)
