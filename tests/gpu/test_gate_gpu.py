@@ -1,0 +1,77 @@
+"""The gate on a real GPU: ten runs of an unchanged script pass, planted faults fail, callables are counted exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.commands.gate import Options
+from advisor.commands.gate_run import judge_script
+from advisor.config import Config
+from advisor.errors import EXIT_GATE_FAILED
+from advisor.gate import GateVerdict, Status
+from advisor.pytest_plugin import Judge
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1500)]
+
+TRAIN = """\
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[layer for _ in range(8) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]).cuda()
+optimizer = torch.optim.Adam(model.parameters(){options})
+data = torch.randn(64, 256, device="cuda")
+for step in range(400):
+    optimizer.zero_grad()
+    loss = model(data).square().mean()
+    loss.backward()
+    optimizer.step()
+    {last}
+"""
+
+
+def script(path: Path, options: str = "", last: str = "pass") -> Path:
+    """`path`/train.py: base and head are the same file in two checkouts."""
+    path.mkdir()
+    path = path / "train.py"
+    path.write_text(TRAIN.replace("{options}", options).replace("{last}", last))
+    return path
+
+
+def gate(head: Path, base: Path, rounds: int = 1) -> GateVerdict:
+    return judge_script(Options(None, base, script=head, rounds=rounds), Config())
+
+
+def test_ten_gates_of_an_unchanged_script_have_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    head, base = script(tmp_path / "head"), script(tmp_path / "base")
+    found = [gate(head, base) for _ in range(10)]
+    assert [one.sentence for one in found if one.exit_code == EXIT_GATE_FAILED] == []
+    assert all(one.counts["pass"] >= 8 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "last", "metric"),
+    [("", "loss.item()", "syncs_per_step"), (", foreach=False", "pass", "launches_per_step")],
+    ids=["item", "optimizer storm"],
+)
+def test_a_planted_fault_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, last: str, metric: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = gate(script(tmp_path / "head", options, last), script(tmp_path / "base"))
+    failed = found.of(Status.FAIL)
+    assert metric in {check.metric for check in failed}
+    if last != "pass":
+        assert any(check.location and check.location.label == "train.py:12" for check in failed)
+
+
+def test_a_callable_is_counted_exactly(tmp_path: Path) -> None:
+    import torch
+
+    x = torch.randn(1024, device="cuda")
+    judge = Judge({"launches_per_step": 3, "kernels_per_step": 3, "syncs_per_step": 0}, lambda: tmp_path)
+    judge.check(lambda: x.add(1).mul(2).relu())
+    with pytest.raises(pytest.fail.Exception, match="synchronising calls per step"):
+        Judge({"syncs_per_step": 0}, lambda: tmp_path).check(lambda: x.sum().item())
