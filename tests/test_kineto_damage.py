@@ -9,6 +9,8 @@ import gzip
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kineto_text import document, flow, kernel, launch, note_ids, number, op, read_text, spelled
 
 from advisor.errors import TraceError
@@ -168,6 +170,18 @@ def test_what_cannot_be_mended_costs_that_event_only(tmp_path, event):
     assert [note.count for note in dropped] == [1]
     assert f"at byte {with_odd(event).index(event.encode()):,}" in dropped[0].message
     assert "idle" in dropped[0].forbids
+
+
+@pytest.mark.parametrize("closing", ["}]", "}]}", '}], "k": {}', "}, ]"])
+@pytest.mark.parametrize("block", [64, 1 << 19])
+def test_a_bracket_amid_an_event_does_not_end_the_list(tmp_path, monkeypatch, closing, block):
+    monkeypatch.setattr(_json_stream, "BLOCK_BYTES", block)
+    raw = read_text(tmp_path, with_odd(ODD.replace('"odd"', f'"odd"{closing}')))
+    assert [row[0] for row in rows(raw)] == ["first", "last"]
+    # The part before the bracket is an event without times, the part behind it is none.
+    assert {note.id: note.count for note in raw.notes if note.id != "mended-events"} == {
+        "dropped-events": 1, "untimed-events": 1,
+    }  # fmt: skip
 
 
 def test_many_broken_events_among_many_are_each_counted(tmp_path):
@@ -346,3 +360,44 @@ def test_the_calls_of_a_mended_file_are_right(tmp_path):
     assert raw.calls["correlation"].tolist() == list(range(1, 50))
     assert raw.calls["api"].astype(str).unique().tolist() == ["cudaLaunchKernel"]
     assert json.loads(json.dumps([note.count for note in raw.notes])) == [49]
+
+
+TWENTY = [spelled(kernel(f"k{i}", f"{i}.000", "0.500", i)) for i in range(1, 21)]
+WHOLE = document(TWENTY).encode()
+
+
+@pytest.mark.parametrize("block", [64, 1 << 19])
+def test_a_cut_at_any_byte_keeps_every_event_before_it(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(_json_stream, "BLOCK_BYTES", block)
+    ends = [WHOLE.index(event.encode()) + len(event) for event in TWENTY]
+    for at in range(ends[0], len(WHOLE), 29):
+        raw = read_text(tmp_path, WHOLE[:at])
+        complete = sum(end <= at for end in ends)
+        assert [row[4] for row in rows(raw)] == list(range(1, complete + 1)), at
+        assert note_ids(raw)[:1] == (["truncated-file"] if at <= WHOLE.rindex(b"]") else ["unreadable-header"]), at
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    where=st.lists(
+        st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(min_size=0, max_size=2)), min_size=1, max_size=3
+    ),
+    block=st.sampled_from([64, 700, 1 << 19]),
+)
+def test_any_bytes_overwritten_cost_at_most_their_events_and_are_reported(tmp_path, monkeypatch, where, block):
+    monkeypatch.setattr(_json_stream, "BLOCK_BYTES", block)
+    text = bytearray(WHOLE)
+    for at, new in where:
+        text[at : at + 2] = new
+    try:
+        raw = read_text(tmp_path, bytes(text))
+    except TraceError as error:
+        assert min(at for at, _ in where) <= WHOLE.index(b"["), f"refused only for damage before the events: {error}"
+        return
+    intact = {i for i, event in enumerate(TWENTY, 1) if event.encode() in bytes(text)}
+    found = {row[4] for row in rows(raw)}
+    touched = 20 - len(intact)
+    assert len(intact - found) <= len(where), "a broken border may take one neighbour with it"
+    if intact - found:
+        assert {"dropped-events", "truncated-file"} & set(note_ids(raw))
+    assert len(rows(raw)) <= 20 + touched

@@ -23,10 +23,12 @@ _BETWEEN: Final = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _BEGIN: Final = rb'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:'
 _RESUME: Final = re.compile(rb"\}(?=[\s,\0]*" + _BEGIN + rb")")
 _RESTART: Final = re.compile(_BEGIN)
+_PHASE: Final = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
 _LAST: Final = re.compile(rb'\}(?=[\s,\0]*\](?:\s*,\s*"|\s*\}|[\s\0]*\Z))')
 _FILLING: Final = re.compile(rb"[\s,\0]*")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_PHASE_BYTES: Final = 64  # of a phase that two blocks may share
 _CUT_WINDOWS: Final = (16 * 1024, 256 * 1024)
 
 
@@ -82,15 +84,21 @@ class ArrayReader(Generic[T]):
                 yield part.found
             buffer, offset = buffer[part.used :], offset + part.used
             if part.closed:
-                self.rest = buffer + b"".join(blocks)
-                return
+                buffer, amid = _behind(buffer, blocks)
+                if not amid:
+                    self.rest = buffer
+                    return
             # Without progress the same bytes would be scanned for every block: wait until there are twice as many.
             wanted = 0 if part.used else 2 * len(buffer)
-        part = self._one_by_one(buffer, offset, final=True)
+        amid = True
+        while amid:
+            part = self._one_by_one(buffer, offset, final=True)
+            if part.found:
+                yield part.found
+            buffer, offset = buffer[part.used :], offset + part.used
+            amid = part.closed and _PHASE.search(buffer) is not None
         self.damage.unclosed = not part.closed
-        self.rest = buffer[part.used :]
-        if part.found:
-            yield part.found
+        self.rest = buffer
 
     def _until_last_cut(self, buffer: bytes, offset: int) -> _Part[T]:
         cut = _last_cut(buffer)
@@ -197,6 +205,15 @@ def _last_cut(buffer: bytes) -> re.Match[bytes] | None:
         if found := _BETWEEN.search(buffer, max(0, len(buffer) - window)):
             return found
     return _BETWEEN.search(buffer)
+
+
+def _behind(text: bytes, blocks: Iterator[bytes]) -> tuple[bytes, bool]:
+    """What follows a bracket that seems to close the array, and whether there are events in it: then it was damage."""
+    searched = 0
+    while not (amid := _PHASE.search(text, searched) is not None) and (block := next(blocks, None)) is not None:
+        searched = max(0, len(text) - _PHASE_BYTES)
+        text += block
+    return text, amid
 
 
 def _end_of_last(text: bytes, position: int) -> int | None:
