@@ -266,6 +266,20 @@ def test_a_number_that_changes_every_step_is_refused(tmp_path: Path) -> None:
     assert found.blocker.id == "frozen-scalar" and "`i`" in found.message
 
 
+def test_only_the_items_that_are_read_count(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        batch = (data[i].clone(), i)
+        row = data[i].clone()
+        out = batch[0] * 2 + row[0]
+        print(out)
+    """)
+    # the running number beside the tensor is not read; of the tensor `row` an item is read by a kernel
+    found = verify(tmp_path, text, "out = batch", "out = batch")
+    assert found.outcome in EQUAL, found.message
+    assert found.fallback_count == 0
+
+
 def test_a_rare_change_of_a_number_falls_back(tmp_path: Path) -> None:
     text = program("""
     factor = 2.0

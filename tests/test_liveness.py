@@ -219,6 +219,13 @@ def test_receivers_of_appends_are_told_apart() -> None:
     assert found.receivers == ("losses",)
 
 
+def test_items_read_one_by_one() -> None:
+    found = names_of("x = batch[0].to(d)\ny = pair['a'][1]\nz = both[0] + f(both)\nprint(x, y, z)", 1, 3)
+    assert found.items_only == ("batch", "pair")
+    assert {path.text for path in found.path_reads} >= {"batch[0]", "pair['a'][1]"}
+    assert {"batch", "pair", "both"} <= set(found.live_in)
+
+
 def test_function_locals_that_nobody_reads_again_are_dead() -> None:
     text = """
     def train(x):

@@ -57,9 +57,11 @@ def run(bundle: Bundle, options: Options) -> Verification:
 
 
 def script_of(manifest: Manifest) -> Script:
-    """The script a run recorded, to be started from the current folder."""
+    """The script a run recorded, to be started from the current folder. Raises UsageError when an argument was secret."""
     options = manifest.options
     argv = tuple(os.path.expanduser(part) for part in options.get("argv", "").split("\x1f") if part)
+    if any(part == "***" or part.endswith("=***") for part in argv):
+        raise UsageError("the run folder keeps no secret arguments of the script: verify within `cgadvisor profile` instead")
     seed = options.get("seed", "")
     return Script(
         target=os.path.expanduser(manifest.script),

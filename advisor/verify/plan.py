@@ -279,7 +279,12 @@ def foreseen(sources: Sources, candidate: Candidate) -> tuple[FixSpec, ...]:
 def _effect_lines(sources: Sources, candidate: Candidate, located: Located) -> list[int]:
     """Lines of the span's own statements that append or count: a replay would leave them out."""
     found = effects.find(sources.tree(candidate.file), located.statements, depth=0)
-    lines = {effect.line for effect in found if effect.kind in ("append", "counter", "log", "print")}
+    tensors = _tensor_names(sources.tree(candidate.file))
+    lines = {
+        effect.line
+        for effect in found
+        if effect.kind in ("append", "counter", "log", "print") and effect.text.split(" ")[0] not in tensors
+    }
     return [
         first_line(statement)
         for statement in located.statements

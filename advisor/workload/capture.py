@@ -87,6 +87,7 @@ class SpanRuntime:
     def __post_init__(self) -> None:
         names = self.spec.names
         self._watched = [name for name in names.live_in if name not in names.receivers]
+        self._itemised = frozenset(names.items_only)
         self._previous: dict[tuple[str, ...], weakref.ref[torch.Tensor]] = {}
         self._fixed: dict[int, object] = {}
         self._moving: set[tuple[str, ...]] = set()
@@ -157,7 +158,8 @@ class SpanRuntime:
 
         for name in self._watched:
             value = local.get(name, glob.get(name, MISSING))
-            if value is not MISSING:
+            # Of a container whose items are named one by one, the paths below read what is needed.
+            if value is not MISSING and not (name in self._itemised and isinstance(value, list | tuple | dict)):
                 leaves.update(trees.flatten(name, value, look_into))
         for path in self.spec.names.path_reads:
             value = resolve(path, local, glob)

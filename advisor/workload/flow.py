@@ -37,6 +37,7 @@ class Flow(ast.NodeVisitor):
     exposed: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     receivers: set[str] = field(default_factory=set)
+    itemised: set[str] = field(default_factory=set)
     read_as_value: set[str] = field(default_factory=set)
     path_reads: set[Path] = field(default_factory=set)
     path_writes: set[Path] = field(default_factory=set)
@@ -85,8 +86,18 @@ class Flow(ast.NodeVisitor):
         path = path_of(node)
         if path is not None and not isinstance(node.ctx, ast.Load):
             self.path_writes.add(path)
+        elif path is not None and all(step.startswith("[") for step in path.steps):
+            self._read_item(path)
+            return
         self.visit(node.value)
         self.visit(node.slice)
+
+    def _read_item(self, path: Path) -> None:
+        """`batch[0]` reads one item: what else the container holds is none of the span's business."""
+        self.itemised.add(path.root)
+        if path.root not in self.must:
+            self.exposed.add(path.root)
+            self.path_reads.add(path)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
@@ -243,6 +254,7 @@ class Flow(ast.NodeVisitor):
             hidden.visit(part)
         self.exposed |= hidden.exposed
         self.read_as_value |= hidden.read_as_value - targets
+        self.itemised |= hidden.itemised - targets
         self.path_reads |= {path for path in hidden.path_reads if path.root not in targets}
         self.may |= hidden.may  # a walrus in a comprehension binds outside it
 

@@ -41,6 +41,7 @@ class SpanNames:
     dead: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()  # live-ins only ever used as `name.append(...)` and the like
+    items_only: tuple[str, ...] = ()  # live-ins only ever used as `name[constant]`
     path_reads: tuple[Path, ...] = ()
     path_writes: tuple[Path, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -62,13 +63,15 @@ def analyse(scope: Scope, block: list[ast.stmt], first: int, last: int, tree: as
     written = flow.may
     outside = _read_elsewhere(scope, tree)
     live_out = written if outside is None else {name for name in written if name in after or name in outside}
-    pure_receivers = flow.receivers - flow.read_as_value
+    itemised = (flow.itemised - flow.read_as_value) & flow.exposed
+    pure_receivers = flow.receivers - flow.read_as_value - itemised
     return SpanNames(
         live_in=tuple(sorted(flow.exposed)),
         live_out=tuple(sorted(live_out)),
         dead=tuple(sorted(written - live_out)),
         deleted=tuple(sorted(flow.deleted)),
         receivers=tuple(sorted(pure_receivers & flow.exposed)),
+        items_only=tuple(sorted(itemised)),
         path_reads=tuple(sorted(flow.path_reads)),
         path_writes=tuple(sorted(path for path in flow.path_writes if path.root not in written)),
         refusals=tuple(refusals(span)),

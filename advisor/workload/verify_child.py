@@ -119,7 +119,7 @@ class Child:
             loop = self._loop(tree, file)
             if loop is not None:
                 file.inject[spans.STEP_NAME] = self.session
-            if file.label == self.spec.span_file and self.spec.first_line:
+            if file.label == self.spec.span_file and self.spec.first_line and self.spec.strategy == "in_place":
                 self._wrap(tree, file)
             elif any(fix.file == file.label for fix in self.spec.fixes):
                 self._edit_only(tree, file)
