@@ -53,7 +53,9 @@ def choose_step(
 
 def _candidates(groups: list[Group], total: int, wanted: str | None) -> list[tuple[Group, str]]:
     if wanted is not None:
-        return [(group, f"asked for: {wanted}") for group in groups if wanted in (group.label, group.key)][:1]
+        # A loop and its iterations share a label; the one that repeats is the step.
+        named = sorted((group for group in groups if wanted in (group.label, group.key)), key=lambda group: -group.count)
+        return [(group, f"asked for: {wanted}") for group in named][:1]
     found = [
         (group, f"hot loop {group.label}: the outermost loop whose iterations launch most of the work")
         for group in _rank_groups(groups, total, lambda group: group.mark_kind == "iter")
