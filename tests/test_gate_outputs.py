@@ -76,7 +76,6 @@ def test_sarif_is_valid(made: GateVerdict) -> None:
 
 
 @settings(deadline=None, max_examples=30)  # the schema has 52 definitions and Python walks them
-@settings(deadline=None)
 @given(anything)
 def test_sarif_of_any_text_is_valid(text: str) -> None:
     jsonschema.validate(json.loads(sarif.render(hostile(text))), SCHEMA)
