@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 
 from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcome, Region, Verdict, Verification
 from advisor.rules import Facts
@@ -262,11 +263,8 @@ def _first(attempts: Iterable[Attempt], outcome: Outcome) -> Attempt | None:
 def _gain(attempt: Attempt) -> str:
     timing = attempt.timing
     assert timing is not None
-    before, after = sorted(timing.eager.samples_ns), sorted(timing.graph.samples_ns)
-    return (
-        f"{format_speedup(timing.speedup_ratio)} faster, {format_ns(before[len(before) // 2])} → "
-        f"{format_ns(after[len(after) // 2])}"
-    )
+    before, after = median(timing.eager.samples_ns), median(timing.graph.samples_ns)
+    return f"{format_speedup(timing.speedup_ratio)} faster, {format_ns(before)} → {format_ns(after)}"
 
 
 def _equal(attempt: Attempt) -> str:
@@ -289,18 +287,16 @@ def _verified(attempt: Attempt) -> Verdict:
 
 
 def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | None) -> Verdict:
-    fixes = " and ".join(fix.title for fix in fixed.fixes)
+    fixes = ", ".join(fix.title for fix in fixed.fixes)
+    change = f"with one change ({fixes})" if len(fixed.fixes) == 1 else f"with {len(fixed.fixes)} changes ({fixes})"
     if best is not None:
-        head, answer = (
-            f"As written, one graph over {best.region_label} makes a step {_gain(best)}; with",
-            Answer.GRAPH_IT,
-        )
+        head, answer = f"As written, one graph over {best.region_label} makes a step {_gain(best)}", Answer.GRAPH_IT
     else:
         where = blocked.blocker.location.label if blocked and blocked.blocker and blocked.blocker.location else ""
-        head, answer = f"Blocked as written{f' at {where}' if where else ''}; with", Answer.BLOCKED
+        head, answer = f"Blocked as written{f' at {where}' if where else ''}", Answer.BLOCKED
     return Verdict(
         answer=answer,
-        sentence=f"{head} {fixes} one graph over {fixed.region_label} makes a step {_gain(fixed)}, {_equal(fixed)}.",
+        sentence=f"{head}; {change} one graph over {fixed.region_label} makes a step {_gain(fixed)}, {_equal(fixed)}.",
         reasons=fixed.side_effects,
         region_id=fixed.region_id,
         attempt_id=fixed.id,

@@ -88,6 +88,14 @@ def test_marks_choose_the_outermost_hot_loop():
     assert "hot loop" in found.step.how
 
 
+def test_a_loop_and_its_iterations_share_a_label_and_the_iterations_are_the_step():
+    items, calls, ranges = training(name="train.py:12-17 [cga:iter:3]", kind="mark")
+    ranges.append(rng(-5, 5500, "train.py:12-17 [cga:loop:3]", "mark"))
+    _, found = found_in(items, calls, ranges, step_label="train.py:12-17")
+    assert found.step.count == 5
+    assert found.regions[0].region.item_count == 3.0
+
+
 def test_a_wanted_label_overrides():
     _, found = found_in(*training(), step_label="forward")
     assert found.step.label == "forward"

@@ -133,7 +133,7 @@ def test_verified_only_with_a_fix_stays_blocked_as_written():
     fixed = attempt(Outcome.VERIFIED, fixes=(Fix(id="capturable", title="capturable=True"),), id="b")
     verdict = after(attempt(Outcome.BLOCKED, blocker=ITEM), fixed)
     assert verdict.answer == Answer.BLOCKED
-    assert verdict.sentence.startswith("Blocked as written at train.py:47; with capturable=True one graph over")
+    assert verdict.sentence.startswith("Blocked as written at train.py:47; with one change (capturable=True) one graph over")
     assert verdict.attempt_id == "b"
 
 
