@@ -55,8 +55,7 @@ class NameColumn:
         self._known = _Numbering()
 
     def extend(self, values: Iterable[Any]) -> None:
-        known = self._known
-        self._codes.extend([known[value] for value in values])
+        self._codes.fromlist(list(map(self._known.__getitem__, values)))
 
     def names(self) -> list[Any]:
         return list(self._known)
