@@ -16,6 +16,7 @@ from advisor.units import format_bytes, format_ns
 from advisor.verify import Options as VerifyOptions
 from advisor.verify import run as verify
 from advisor.verify.search import Limits
+from advisor.workload import environment
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Verify and print. Returns the exit code; user errors are raised."""
+    """Verify and print. Returns the exit code; raises AdvisorError, among them GpuRequired where there is no GPU."""
+    bundle = Bundle.open(options.folder)
+    environment.require_torch()
     limits = Limits(
         budget_s=options.budget_s,
         max_attempts=options.max_attempts,
@@ -43,7 +46,7 @@ def run(options: Options) -> int:
     )
     tell = _tell if sys.stderr.isatty() else lambda text: None
     found = verify(
-        Bundle.open(options.folder),
+        bundle,
         VerifyOptions(region=options.region, limits=limits, strategies=options.strategies, tell=tell),
     )
     if options.json:

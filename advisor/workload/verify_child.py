@@ -291,6 +291,10 @@ def make_deterministic() -> None:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Fused attention kernels are not all repeatable, and torch does not refuse them; the plain one is.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
 
 
 def optimizer_facts(labels: dict[str, str]) -> tuple[OptimizerFact, ...]:

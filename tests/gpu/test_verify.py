@@ -21,7 +21,7 @@ SAMPLES = {
         Sample("decode_static", "for i in range(new_tokens)"),
         Sample("word_lm", "for batch"),
         Sample("lstm_cell", "for step"),
-        Sample("gan_train", "for i, ("),
+        Sample("gan_train", "for i, data in enumerate"),
         Sample("sac_update", "for global_step"),
         Sample("generate_dynamic", "for i in range(max_new"),
         Sample("resnet_train", "for step", ("--batch", "256", "--steps", "40")),
