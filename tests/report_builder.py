@@ -373,7 +373,8 @@ def manifest() -> Manifest:
     return Manifest(
         tool_version="0.1.0", command=("cgadvisor", "profile", "train.py", "--epochs", "1"), script="train.py",
         created_at="2026-12-01T05:50:00Z", python_version="3.12.3", torch_version="2.11.0+cu130", cuda_version="13.0",
-        driver_version="580.159", gpu_names=("NVIDIA H200",), gpu_clock_mhz=1980, cpu_count=16, options={"steps": "120"},
+        driver_version="580.159", gpu_names=("NVIDIA H200",), gpu_clock_mhz=1980, cpu_count=16,
+        options={"steps": "120", "argv": "--epochs\x1f1", "module": ""},
         source_files={"train.py": SOURCE}, passes=("clock", "trace", "calibrate"),
         notes=("not run: a second GPU was not visible",),
     )  # fmt: skip

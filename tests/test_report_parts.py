@@ -17,7 +17,7 @@ from advisor.model import Answer, Lane, Measurement, NumberKind, Outcome, Timeli
 from advisor.report import perfetto, predicted
 from advisor.report.content import RunContent
 from advisor.report.evidence import prediction_fact
-from advisor.report.figures import bar_now, step_figures
+from advisor.report.figures import bar_now, bars, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import launches, provenance, regions, source, timeline, waterfall
 from advisor.report.snippet import generic_code, graph_code
@@ -71,7 +71,7 @@ def test_an_attempt_finds_its_region_by_id_then_place_then_label():
     assert found["train.py:13"] == ["l"]
     assert found["model.py:40"] == ["s"]
     assert sum(map(len, found.values())) == 4
-    assert content.region_rows[-1].region is None
+    assert next(row for row in content.region_rows if row.label == "model.py:40").region is None
 
 
 def test_the_best_attempt_is_the_fastest_verified_one():
@@ -352,9 +352,10 @@ def test_a_no_for_other_reasons_shows_no_large_gain_beside_it():
 def test_without_a_clock_the_typical_step_is_brought_to_the_median_one():
     step = msgspec.structs.replace(build.analysis().step, clocked=None, traced=Measurement(samples_ns=(12_954_000,)))
     figures = step_figures(build.full(analysis=build.analysis(step=step), verification=None))
-    assert figures.total_ns == figures.traced_ns == 12_954_000  # twice the typical 6477 µs
-    assert figures.busy_ns == pytest.approx(648_000, abs=6)
-    assert figures.idle.launch_ns == 11_780_000
+    assert figures.traced_ns == 12_954_000
+    assert figures.total_ns == pytest.approx(12_954_000, abs=6)  # twice the typical 6477 µs
+    assert figures.busy_ns == 324_000  # the GPU's own time stays
+    assert figures.idle.launch_ns == round(5_890_000 * (12_954 - 324) / 6153)
 
 
 def test_inputs_are_staged_in_the_order_the_lines_read_them():
@@ -382,3 +383,29 @@ def test_every_device_is_listed_when_there_are_several():
     assert [one.rank for one in body.values["devices"]] == [0, 1]
     assert body.values["judged"] == devices[0]
     assert waterfall.SECTION.build(build.full()).values["devices"] == ()
+
+
+def test_options_are_shown_as_they_were_typed():
+    groups = provenance.SECTION.build(build.full()).values["groups"]
+    rows = dict(next(group for group in groups if group.title == "Run").rows)
+    assert rows["options"] == "steps=120, argv=--epochs 1"
+
+
+def test_bars_of_two_clocks_are_never_compared():
+    # The recording's step has 6.28 ms of busy time, the attempt clocked 3.19 ms: they are not the same step.
+    long = build.region(busy_ns=6_280_000, idle=build.IdleByCause(launch_ns=128_000_000))
+    content = build.full(analysis=build.analysis(regions=(long,)))
+    before, after = bars(content, step_figures(content))
+    assert (before.total_ns, after.total_ns) == (3_188_000, 449_000)
+    assert [part.id for bar in (before, after) for part in bar.parts] == ["rest", "rest"]
+    assert [row.id for row in waterfall.SECTION.build(content).values["rows"]] == ["step", "busy", "launch"]
+
+
+def test_verified_rows_come_first_then_tried_ones_then_by_saving():
+    stray = build.verified(
+        id="s", region_id=None, location=build.span(40), region_label="model.py:40", timing=build.timing(3188, 300)
+    )
+    content = build.full(verification=build.verification(build.verified(), stray, build.differs()))
+    assert [row.label for row in content.region_rows][:5] == [
+        "model.py:40", "train.py:8-13", "train.py:10-12", "train.py:13", "train.py:12",
+    ]  # fmt: skip

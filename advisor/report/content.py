@@ -48,6 +48,13 @@ class RegionRow:
         return self.attempts[0] if self.attempts else None
 
     @property
+    def verified_ratio(self) -> float:
+        """Speed-up of the step by the best verified attempt; 0 without one."""
+        best = self.best
+        verified = best is not None and best.outcome == Outcome.VERIFIED and best.timing is not None
+        return best.timing.speedup_ratio if verified and best and best.timing else 0.0
+
+    @property
     def saved_ns(self) -> int:
         return self.estimate.saved_ns if self.estimate else 0
 
@@ -114,7 +121,7 @@ class RunContent:
 
     @cached_property
     def region_rows(self) -> tuple[RegionRow, ...]:
-        """Every region with its estimate and attempts, largest estimated saving first; then attempts on other lines."""
+        """Every region with its estimate and attempts: what was verified first, fastest first, then by estimated saving."""
         estimates = {one.region_id: one for one in self.analysis.estimates}
         rows: list[RegionRow] = []
         placed: set[str] = set()
@@ -122,12 +129,18 @@ class RunContent:
             mine = tuple(attempt for attempt in self.attempts if _is_on(attempt, region))
             placed.update(attempt.id for attempt in mine)
             rows.append(RegionRow(region.label, region, estimates.get(region.id), mine))
-        rows.sort(key=lambda row: (-row.saved_ns, -(row.region.step_share_ratio if row.region else 0.0)))
         rest: dict[str, list[Attempt]] = {}
         for attempt in self.attempts:
             if attempt.id not in placed:
                 rest.setdefault(attempt.region_label, []).append(attempt)
-        return (*rows, *(RegionRow(label, None, None, tuple(found)) for label, found in rest.items()))
+        rows += [RegionRow(label, None, None, tuple(found)) for label, found in rest.items()]
+        return tuple(sorted(rows, key=_importance))
+
+
+def _importance(row: RegionRow) -> tuple[float, bool, float, float]:
+    """Sort key of a region row, the most important first."""
+    share = row.region.step_share_ratio if row.region else 0.0
+    return (-row.verified_ratio, not row.attempts, -row.saved_ns, -share)
 
 
 def _is_on(attempt: Attempt, region: Region) -> bool:

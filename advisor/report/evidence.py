@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from advisor.model import Attempt, EqualityOutcome, Estimate, NumberKind
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
+
+_NOISY_RATIO: Final = 0.05  # two runs of the same code; above it the medians say less than their digits
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def _timing_facts(attempt: Attempt) -> list[Fact]:
     found = [
         Fact("Step", f"{format_speedup(timing.speedup_ratio)} faster, 95 % interval {low} to {high}", "measured",
              f"medians of {eager} eager and {graph} graphed steps, interleaved, no profiler"),
-        Fact("Noise (A/A)", f"{format_ratio(timing.noise_ratio)} between two eager runs", "measured"),
+        Fact("Noise (A/A)", f"{format_ratio(timing.noise_ratio)} between two eager runs", "measured",
+             "the machine was unsteady: trust the interval, not the middle" if timing.noise_ratio > _NOISY_RATIO else ""),
     ]  # fmt: skip
     if timing.region_speedup_ratio is not None:
         found.insert(1, Fact("Region alone", f"{format_speedup(timing.region_speedup_ratio)} faster", "measured"))

@@ -76,8 +76,8 @@ def step_figures(content: RunContent) -> StepFigures | None:
 
     The GPU's own time is not inflated by a profiler, so busy stays and only idle time is scaled; what the profiler itself
     caused is dropped. scale = (clocked - busy) / (traced idle - profiler); the shares of the other causes are the trace's.
-    Without a clock, the typical step is brought to the length of the median traced step, all of it alike, so that every
-    number on a page that says "a step" is the same one.
+    Without a clock, the typical step's idle time is brought to the length of the median traced step, so that every number on
+    a page that says "a step" is the same one.
     """
     step, region = content.analysis.step, content.step_region
     if step is None or region is None or not region.extent_ns:
@@ -86,14 +86,11 @@ def step_figures(content: RunContent) -> StepFigures | None:
     clocked = median_ns(clock) if clock else 0
     own = region.idle.total_ns - region.idle.profiler_ns
     measured = clocked > region.busy_ns and own > 0
-    if measured:
-        scale = (clocked - region.busy_ns) / own
-        idle = _scaled_idle(msgspec.structs.replace(region.idle, profiler_ns=0), scale)
-        busy = region.busy_ns
-    else:
-        scale = traced / region.extent_ns
-        idle = _scaled_idle(region.idle, scale)
-        busy = traced - idle.total_ns
+    total = clocked if measured else traced
+    idle = msgspec.structs.replace(region.idle, profiler_ns=0) if measured else region.idle
+    scale = (total - region.busy_ns) / idle.total_ns if idle.total_ns and total > region.busy_ns else 1.0
+    idle = _scaled_idle(idle, scale)
+    busy = region.busy_ns
     return StepFigures(
         label=step.label,
         total_ns=busy + idle.total_ns,
@@ -156,13 +153,38 @@ def bar_now(figures: StepFigures) -> Bar:
     return Bar("now", figures.total_ns, figures.kind, figures.parts_kind, tuple(parts))
 
 
+def bars(content: RunContent, figures: StepFigures | None) -> tuple[Bar, ...]:
+    """The step before and after, on one clock: what the first screen compares.
+
+    Where a verified attempt clocked a step that the recording's figures do not fit (its busy time alone is longer), both
+    bars are the attempt's and are not divided.
+    """
+    attempt = content.headline_attempt
+    timing = attempt.timing if attempt is not None else None
+    if timing is not None and timing.graph.samples_ns and (figures is None or figures.kind != NumberKind.MEASURED):
+        before, after = median_ns(timing.eager), median_ns(timing.graph)
+        return (_undivided("now", before), _undivided("graphed", after))
+    if figures is None:
+        return ()
+    graphed = bar_graphed(content, figures)
+    return (bar_now(figures), *((graphed,) if graphed is not None else ()))
+
+
+def _undivided(label: str, ns: int) -> Bar:
+    part = Part("rest", "not divided: the recording's step is another one", ns)
+    return Bar(label, ns, NumberKind.MEASURED, NumberKind.MEASURED, (part,))
+
+
 def bar_graphed(content: RunContent, figures: StepFigures) -> Bar | None:
     """The step with the graph of the headline: measured when an attempt carries it, else estimated. None without either.
 
-    Inside it only the GPU's busy time is known; the remainder is shown as one piece.
+    Inside it only the GPU's busy time is known; the remainder is shown as one piece. None, too, when the attempt's clock and
+    the figures' have no step in common.
     """
     attempt, estimate = content.headline_attempt, content.headline_estimate
     if attempt is not None and attempt.timing is not None and attempt.timing.graph.samples_ns:
+        if figures.kind != NumberKind.MEASURED:
+            return None
         total, kind = median_ns(attempt.timing.graph), NumberKind.MEASURED
     elif estimate is not None and estimate.saved_ns > 0:
         # On the clock of the bar beside it: an estimate on another clock would compare nothing.

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import re
 import zlib
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -82,9 +84,12 @@ class _Plotly(msgspec.Struct, frozen=True):
 
 @cache
 def _plotly() -> _Plotly:
-    from plotly.offline import get_plotlyjs
-
-    source = get_plotlyjs()
+    # Found without importing it: the script is all that is needed of the package.
+    spec = importlib.util.find_spec("plotly")
+    folders = spec.submodule_search_locations if spec is not None else None
+    if not folders:
+        raise ModuleNotFoundError("plotly")
+    source = Path(folders[0], "package_data", "plotly.min.js").read_text(encoding="utf-8")
     packed = zlib.compress(source.encode(), 9)
     return _Plotly(base64.b64encode(packed).decode(), _csp_hash(source))
 

@@ -71,9 +71,15 @@ def _run(manifest: Manifest | None) -> Group:
             ("Python", manifest.python_version),
             ("CPUs", format_count(manifest.cpu_count) if manifest.cpu_count else ""),
             ("passes", ", ".join(manifest.passes)),
-            ("options", ", ".join(f"{name}={value}" for name, value in manifest.options.items())),
+            ("options", _options(manifest)),
         ),
     )
+
+
+def _options(manifest: Manifest) -> str:
+    """Options that were given. A list of arguments is kept with unit separators between them."""
+    given = {name: value.replace("\x1f", " ") for name, value in manifest.options.items() if value}
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _clock(clock: Clock | None) -> Group:

@@ -68,13 +68,12 @@ def _build(content: RunContent) -> Body:
 
 def _view(content: RunContent, index: int, row: RegionRow, windows: dict[str, list[tuple[int, int]]]) -> RegionView:
     best = row.best
-    speedup = best.timing.speedup_ratio if best is not None and best.timing is not None else 0.0
     causes = row.region.idle.by_cause() if row.region else {}
     return RegionView(
         key=f"region-{index}",
         row=row,
         verified_word=OUTCOME_WORDS[best.outcome] if best is not None else "not run",
-        verified_ratio=speedup if best is not None and best.outcome == Outcome.VERIFIED else 0.0,
+        verified_ratio=row.verified_ratio,
         causes=tuple((one.value, CAUSE_WORDS[one], causes[one]) for one in CAUSE_ORDER if causes.get(one)),
         terms=_terms(row.estimate),
         attempts=tuple(_attempt(attempt, row.estimate) for attempt in row.attempts),

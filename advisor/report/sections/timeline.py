@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -66,11 +67,9 @@ def _data(cut: TimelineCut, predicted: tuple[Lane, ...], labels: set[str]) -> di
 
 def _is_range(name: str, labels: set[str]) -> bool:
     """Whether a CPU range is the script's own: a mark, a region, a profiler step. The rest are framework ops."""
-    return (
-        decode(name) is not None
-        or name in labels
-        or name.startswith(("ProfilerStep#", "Optimizer.step#", "nn.Module:"))
-    )
+    numbered = re.sub(r"[#_ ]?\d+$", "", name)  # a range that counts its steps: "step6" of the region "step"
+    own = name.startswith(("ProfilerStep#", "Optimizer.step#", "nn.Module:"))
+    return own or decode(name) is not None or name in labels or numbered in labels
 
 
 def _shown(name: str) -> str:

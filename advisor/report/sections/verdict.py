@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from advisor.model import Answer, NumberKind, Severity
 from advisor.report.content import RunContent
 from advisor.report.evidence import Fact, attempt_facts, estimate_facts, prediction_fact
-from advisor.report.figures import CAUSE_WORDS, Bar, StepFigures, bar_graphed, bar_now, step_figures
+from advisor.report.figures import CAUSE_WORDS, StepFigures, bars, step_figures
 from advisor.report.sections import Body, Section
 from advisor.report.snippet import generic_code, graph_code
 from advisor.units import format_count, format_ns, format_ratio, format_speedup
@@ -51,17 +51,15 @@ class Change:
 
 def _build(content: RunContent) -> Body:
     figures = step_figures(content)
-    bars: list[Bar] = []
-    if figures is not None:
-        bars = [bar_now(figures), *(bar for bar in [bar_graphed(content, figures)] if bar is not None)]
+    shown = bars(content, figures)
     return Body(
         {
             "verdict": content.verdict,
             "title": ANSWER_TITLES[content.verdict.answer],
             "badge": badge(content),
             "big": _big(content),
-            "bars": bars,
-            "scale_ns": max((bar.total_ns for bar in bars), default=1),
+            "bars": shown,
+            "scale_ns": max((bar.total_ns for bar in shown), default=1),
             "changes": _changes(content),
             "facts": _facts(content),
             "left": _left(figures),
@@ -94,9 +92,9 @@ def _big(content: RunContent) -> Big | None:
     if answer == Answer.ALREADY_GRAPHED and content.device is not None:
         return Big(format_ratio(content.device.graphs.item_ratio), "of the work is in graphs", "profiled")
     if answer == Answer.NOT_WORTH_IT and figures is not None:
-        return Big(
-            format_ratio(figures.busy_ratio), "GPU busy already" if figures.busy_ratio > 0.5 else "GPU busy", "profiled"
-        )
+        region = content.step_region  # the share the sentence quotes: of the typical step as traced
+        ratio = region.busy_ns / region.extent_ns if region is not None and region.extent_ns else figures.busy_ratio
+        return Big(format_ratio(ratio), "GPU busy already" if ratio > 0.5 else "GPU busy", "profiled")
     return None
 
 
@@ -142,7 +140,7 @@ def _code(content: RunContent) -> list[Change]:
         return [Change(title, generic_code(label), note=note, place=label)]
     note = "The hand-written form of what the verification did in place." if attempt else "Not verified yet."
     if attempt is not None and attempt.fixes:
-        note += f" Apply {' and '.join(fix.title for fix in attempt.fixes)} as well."
+        note += " Needs the change above as well."
     return [Change(title, code, note=note, place=label)]
 
 

@@ -14,12 +14,12 @@
       view.colors[name] = window.cga.color(name);
     }
   }
-  // A level that is one framework range from end to end says nothing about the step: the frames around the loop.
+  // A level that is one Python frame from end to end says nothing about the step: it is the program around the loop.
   function isWrapper(row) {
     if (row.lane.kind !== "cpu") return false;
     const { duration } = row.lane;
     const longest = row.index.reduce((best, i) => (duration[i] > duration[best] ? i : best), row.index[0]);
-    return duration[longest] > 0.85 * model.length && model.toneOf(row.lane, longest) !== "range";
+    return duration[longest] > 0.85 * model.length && /\(\d+\): |^</.test(model.nameOf(row.lane, longest));
   }
   function layout() {
     let y = AXIS;
@@ -32,7 +32,7 @@
       if (lane.group !== group) { group = lane.group; y += 10; view.split = y - 6; }
       const shown = view.levels ? lane.rows : lane.rows.filter((row) => !isWrapper(row)).slice(0, MAX_LEVELS);
       if (!shown.length) { view.hidden += lane.rows.length; continue; }
-      view.heads.push({ y, text: lane.label + (shown.length < lane.rows.length ? ` (${lane.rows.length - shown.length} levels not shown)` : "") });
+      view.heads.push({ y, text: lane.label + (shown.length < lane.rows.length ? ` (${lane.rows.length - shown.length} more levels)` : "") });
       y += HEAD;
       view.hidden += lane.rows.length - shown.length;
       for (const row of shown) { view.rows.push({ ...row, y }); y += ROW; }
