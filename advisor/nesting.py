@@ -25,27 +25,30 @@ def nest(ranges: pd.DataFrame, slack_ns: int = 0) -> tuple[Ints, Ints]:
     depth = np.zeros(len(ranges), dtype=np.int64)
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
     for ids in _by_thread(ranges).values():
-        above, deep = _nest_thread(starts[ids].tolist(), ends[ids].tolist(), slack_ns)
+        above, deep = _nest_thread(starts[ids], ends[ids], slack_ns)
         parent[ids] = np.where(above >= 0, ids[np.maximum(above, 0)], NONE)
         depth[ids] = deep
     return parent, depth
 
 
-def _nest_thread(starts: list[int], ends: list[int], slack_ns: int) -> tuple[Ints, Ints]:
+def _nest_thread(starts: Ints, ends: Ints, slack_ns: int) -> tuple[Ints, Ints]:
     """Position of the parent, and depth, of each range of one thread.
 
     A range that ends before a later started one does is taken off the stack for good: whatever it could still hold, the
     later one holds too, and is nearer. So each range is pushed and popped once, however they overlap.
     """
-    parents, depths = [NONE] * len(starts), [0] * len(starts)
-    stack: list[int] = []  # positions, outermost first
-    for position, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        while stack and (ends[stack[-1]] < end - slack_ns or ends[stack[-1]] <= start):
+    # What holds a range ends no earlier than it (but for the slack), and after its start: one bound for both.
+    least = np.maximum(ends - slack_ns, starts + 1).tolist()
+    parents, depths = [], []
+    stack, stack_ends = [NONE], [np.iinfo(np.int64).max]  # outermost first, under a bottom that holds everything
+    for position, (end, bound) in enumerate(zip(ends.tolist(), least, strict=True)):
+        while stack_ends[-1] < bound:
+            stack_ends.pop()
             stack.pop()
-        if stack:
-            parents[position] = stack[-1]
-            depths[position] = len(stack)
+        parents.append(stack[-1])
+        depths.append(len(stack) - 1)
         stack.append(position)
+        stack_ends.append(end)
     return np.asarray(parents, dtype=np.int64), np.asarray(depths, dtype=np.int64)
 
 
