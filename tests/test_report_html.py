@@ -173,9 +173,10 @@ def test_a_verified_run_leads_with_its_number_and_its_proof():
 
 def test_a_blocked_run_shows_the_fix_and_what_it_gains():
     text = html.render(NAMED["blocked, with fix"])
-    assert "Blocked as written at train.py:13; with capturable=True" in text
+    assert "Blocked as written at train.py:13; with one change (capturable=True)" in text
     assert '<span class="add">+opt = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=True)' in text
-    assert "torch/optim/optimizer.py:432" in text
+    assert "<code>torch/optim/optimizer.py:432</code>" in text
+    assert "site-packages" not in text
     assert "results differ" in text
 
 

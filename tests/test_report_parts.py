@@ -409,3 +409,12 @@ def test_verified_rows_come_first_then_tried_ones_then_by_saving():
     assert [row.label for row in content.region_rows][:5] == [
         "model.py:40", "train.py:8-13", "train.py:10-12", "train.py:13", "train.py:12",
     ]  # fmt: skip
+
+
+def test_inflation_is_traced_over_the_clock_pass_whatever_the_verification_clocked():
+    slow = build.verified(timing=build.timing(4000, 500))  # another process, a slower one
+    figures = step_figures(build.full(verification=build.verification(slow)))
+    assert figures.total_ns == pytest.approx(4_000_000, abs=6)
+    assert figures.inflation_ratio == pytest.approx(6477 / 3188)
+    labels = [row.label for row in waterfall.SECTION.build(build.full()).values["strip"].rows]
+    assert labels == ["unprofiled", "unprofiled, verifying", "under the profiler"]

@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from advisor.model import Cause, IdleByCause, Layers, Measurement, NumberKind
+from advisor.model import Cause, IdleByCause, Layers, Measurement, NumberKind, Step
 from advisor.report.content import RunContent
 
 CAUSE_WORDS: dict[Cause, str] = {
@@ -60,6 +60,8 @@ class StepFigures:
     idle: IdleByCause
     layers: Layers
     scale: float
+    # Traced over clocked, both of the same passes; the step above may be of another process. None without a clock.
+    inflation_ratio: float | None = None
 
     @property
     def busy_ratio(self) -> float:
@@ -103,7 +105,13 @@ def step_figures(content: RunContent) -> StepFigures | None:
         idle=idle,
         layers=_scaled_layers(region.layers, scale),
         scale=scale,
+        inflation_ratio=_inflation(step, traced, total) if measured else None,
     )
+
+
+def _inflation(step: Step, traced_ns: int, total_ns: int) -> float:
+    clocked = median_ns(step.clocked) if step.clocked is not None else 0
+    return traced_ns / (clocked or total_ns)
 
 
 def _clock(content: RunContent) -> Measurement | None:

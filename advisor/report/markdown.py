@@ -112,7 +112,7 @@ def _time(content: RunContent) -> str:
         ),
     )
     clock = (
-        f"Under the profiler: {format_ns(figures.traced_ns)}, {figures.traced_ns / figures.total_ns:.2f}× as long."
+        f"Under the profiler: {format_ns(figures.traced_ns)}, {figures.inflation_ratio or 1:.2f}× as long."
         if figures.kind.value == "measured"
         else "Times are the trace's; the profiler may have inflated them."
     )

@@ -120,7 +120,7 @@ def _step(figures: StepFigures, width: int) -> list[str]:
     if figures.kind == NumberKind.MEASURED:
         text = (
             f"{format_ns(figures.total_ns)} unprofiled (median of {figures.clocked_count}); "
-            f"{format_ns(figures.traced_ns)} under the profiler, {figures.traced_ns / figures.total_ns:.2f}× as long"
+            f"{format_ns(figures.traced_ns)} under the profiler, {figures.inflation_ratio or 1:.2f}× as long"
         )
     else:
         of = f" (of {figures.traced_count})" if figures.traced_count > 1 else ""
@@ -228,7 +228,7 @@ def _region_lines(region: Region) -> Iterable[str]:
 
 
 def _attempt(attempt: Attempt) -> str:
-    fixes = f" with {' and '.join(fix.title for fix in attempt.fixes)}" if attempt.fixes else " as written"
+    fixes = f" with the change: {' and '.join(fix.title for fix in attempt.fixes)}" if attempt.fixes else " as written"
     pool = f"; pool {format_bytes(attempt.pool_bytes)}" if attempt.pool_bytes else ""
     return f"{attempt.outcome.value.replace('_', ' ')}{fixes}: {attempt.message}{pool}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from advisor.model import Layer, NumberKind
 from advisor.report.content import RunContent
 from advisor.report.figures import CAUSE_ORDER, Bar, StepFigures, bar_graphed, bar_now, step_figures
-from advisor.report.samples import strip
+from advisor.report.samples import Strip, strip
 from advisor.report.sections import Body, Section
 
 # Typical cost of one eager launch, by layer, in µs: NVIDIA's CUDA graph guide, "quantitative benefits".
@@ -69,12 +69,8 @@ def _build(content: RunContent) -> Body:
             "layers": _layers(content, figures),
             "layer_ticks": [(us, _log_x(us)) for us in (0.1, 1, 10, 100, 1000)],
             "launches": _launches(content),
-            "inflation": figures.traced_ns / figures.total_ns if figures.kind == NumberKind.MEASURED else None,
-            "strip": strip(
-                [("unprofiled", "measured", step.clocked), ("under the profiler", "profiled", step.traced)]
-                if step is not None and step.clocked is not None
-                else []
-            ),
+            "clocked": step.clocked if step is not None else None,
+            "strip": _strip(content),
             "devices": content.analysis.devices if len(content.analysis.devices) > 1 else (),
             "judged": content.device,
             "causes": CAUSE_ORDER,
@@ -82,6 +78,17 @@ def _build(content: RunContent) -> Body:
             "window_ns": content.device.end_ns - content.device.start_ns if content.device else 0,
         }
     )
+
+
+def _strip(content: RunContent) -> Strip | None:
+    """Step times of every pass that has them; the eager steps of a verification are another process and may differ."""
+    step, attempt = content.analysis.step, content.headline_attempt
+    if step is None or step.clocked is None:
+        return None
+    timing = attempt.timing if attempt is not None else None
+    rows = [("unprofiled", "measured", step.clocked)]
+    rows += [("unprofiled, verifying", "measured", timing.eager)] if timing is not None else []
+    return strip([*rows, ("under the profiler", "profiled", step.traced)])
 
 
 def _rows(content: RunContent, figures: StepFigures) -> list[Row]:

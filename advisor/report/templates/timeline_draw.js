@@ -19,6 +19,7 @@
     if (row.lane.kind !== "cpu") return false;
     const { duration } = row.lane;
     const longest = row.index.reduce((best, i) => (duration[i] > duration[best] ? i : best), row.index[0]);
+    if (duration[longest] > 0.999 * model.length) return true;  // the step is inside it: the loop, the program
     return duration[longest] > 0.85 * model.length && /\(\d+\): |^</.test(model.nameOf(row.lane, longest));
   }
   function layout() {
