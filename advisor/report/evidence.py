@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -10,6 +11,14 @@ from advisor.model import Attempt, EqualityOutcome, Estimate, NumberKind
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
 _NOISY_RATIO: Final = 0.05  # two runs of the same code; above it the medians say less than their digits
+
+
+_PACKAGES: Final = re.compile(r"\S*/(?:site|dist)-packages/")
+
+
+def without_packages(text: str) -> str:
+    """`text` with library files named from their package on: where it is installed says nothing."""
+    return _PACKAGES.sub("", text)
 
 
 @dataclass(frozen=True)

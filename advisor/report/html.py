@@ -24,12 +24,12 @@ from advisor import registry
 from advisor.model import NumberKind
 from advisor.report import sections
 from advisor.report.content import RunContent
+from advisor.report.evidence import without_packages
 from advisor.report.sections import Body, Section
 from advisor.units import format_bytes, format_count, format_ns, format_number, format_ratio, format_speedup
 
 _SCRIPTS: Final = ("page.js", "timeline_data.js", "timeline_draw.js", "timeline_input.js", "plots.js")
 _NUMBER_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|%|B|KiB|MiB|GiB)(?!\w))")
-_PACKAGES: Final = re.compile(r"\S*/(?:site|dist)-packages/")  # where a library lies says nothing
 _KIND_HINTS: Final = {
     "measured": "clocked without a profiler",
     "calibrated": "from the trace, scaled to the unprofiled clock",
@@ -133,7 +133,7 @@ def _environment() -> Environment:
         number=format_number,
         words=lambda text: str(text).replace("_", " "),
         ticks=_ticks,
-        paths=lambda text: _PACKAGES.sub("", str(text)),
+        paths=without_packages,
     )
     return environment
 

@@ -11,6 +11,7 @@ from advisor.report.sections import Body, Section
 from advisor.report.windows import span_of, windows_by_label
 
 _CONTEXT_LINES = 3
+_MAX_STEP_LINES = 120
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def _file(content: RunContent, name: str, windows: dict[str, list[tuple[int, int
     source = content.manifest.source_files.get(name) if content.manifest else None
     if source is not None:
         text = source.splitlines()
-        first = max(min(starts) - _CONTEXT_LINES, 1)
-        last = min(max(row.location.last_line for row in rows) + _CONTEXT_LINES, len(text))
+        first, last = _extent(content, name, rows)
+        first, last = max(first - _CONTEXT_LINES, 1), min(last + _CONTEXT_LINES, len(text))
         numbered = [(number, text[number - 1]) for number in range(first, last + 1)]
     else:
         numbered = [(number, "    " * row.depth + row.text) for number, row in sorted(starts.items())]
@@ -74,6 +75,15 @@ def _file(content: RunContent, name: str, windows: dict[str, list[tuple[int, int
         for number, line in numbered
     )
     return SourceFile(name, lines, source is not None)
+
+
+def _extent(content: RunContent, name: str, rows: list[LineRow]) -> tuple[int, int]:
+    """The lines to show: every known span, and the step around them unless it is long."""
+    spans = [row.location for row in rows]
+    step = content.analysis.step.location if content.analysis.step else None
+    if step is not None and step.file == name and step.last_line - step.first_line <= _MAX_STEP_LINES:
+        spans.append(step)
+    return min(span.first_line for span in spans), max(span.last_line for span in spans)
 
 
 def _line(  # noqa: PLR0913 - one argument a column of the view
