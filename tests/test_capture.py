@@ -458,3 +458,32 @@ def test_control_flow_that_leaves_the_span_is_refused(tmp_path: Path) -> None:
     """)
     found = verify(tmp_path, text, "out = x", "break")
     assert found.outcome is Outcome.BLOCKED and "`break` leaves the span" in found.message
+
+
+MODULE = program("""
+net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)).eval()
+kept = []
+for i in range(60):
+    x = data[i].clone()
+    with torch.no_grad():
+        out = net(x)
+    kept.append(out)
+""")
+
+
+@pytest.mark.parametrize("path", ["Sequential", "0"])
+def test_the_calls_of_a_module(tmp_path: Path, path: str) -> None:
+    found = verify(tmp_path, MODULE, "", "", module=path)
+    assert found.outcome in EQUAL, found.message
+    assert found.replay_count == 16 and found.region_label == f"module {path}"
+
+
+def test_no_such_module(tmp_path: Path) -> None:
+    found = verify(tmp_path, MODULE, "", "", module="encoder")
+    assert found.outcome is Outcome.BLOCKED and "no module 'encoder'" in found.message
+
+
+def test_a_training_module_does_not_replay_because_gradients_end_at_its_edge(tmp_path: Path) -> None:
+    text = MODULE.replace(".eval()", "").replace("with torch.no_grad():", "if True:")
+    found = verify(tmp_path, text, "", "", module="Sequential")
+    assert found.outcome is Outcome.NO_REPLAY

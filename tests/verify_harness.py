@@ -39,8 +39,8 @@ def spec_for(text: str, role: str, first: str, last: str, loop: str = "for ", **
         loop_file="prog.py",
         loop_line=line_of(text, loop),
         span_file="prog.py",
-        first_line=line_of(text, first),
-        last_line=line_of(text, last),
+        first_line=line_of(text, first) if first else 0,
+        last_line=line_of(text, last) if last else 0,
         schedule=options.pop("schedule", SHORT),  # type: ignore[arg-type]
         **options,  # type: ignore[arg-type]
     )
@@ -58,6 +58,7 @@ def run_child(folder: Path, text: str, spec: VerifySpec, seed: int = 0) -> Child
         raise Stop
 
     child.session.stop = stop  # type: ignore[assignment]
+    child.prepare()
     path = str(folder / "prog.py")
     file = SourceFile(path=path, label="prog.py", module="__main__", root=str(folder), text=text)
     names: dict[str, object] = {"__name__": "__main__", "__file__": path}
@@ -102,7 +103,8 @@ def verify(
         runs[name] = ChildRun(name, folder / name, report, 0, False, 0)
     if runs["eager"].report is not None:
         assert runs["eager"].report.ending == "ran", runs["eager"].report.message
-    candidate = Candidate("prog.py", line_of(text, first), line_of(text, last), fixes)
+    lines = (line_of(text, first), line_of(text, last)) if first else (0, 0)
+    candidate = Candidate("prog.py", *lines, fixes, module=str(options.get("module", "")))
     return combine.attempt(
         "attempt-1", candidate, runs["graph"], Eager(runs["eager"], runs["again"]), Sources({"prog.py": text})
     )

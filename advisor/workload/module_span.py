@@ -29,9 +29,10 @@ def install(session: Session, path: str) -> None:
         if not found:
             found = True
             module = find_module(path)
-            if module is None:
+            if module is not None:
+                wrap(module, wrapped)
+            elif session.spec.role == "graph":
                 session.refuse("no-such-module", f"no module {path!r} among {', '.join(_names()[:8])}")
-            wrap(module, wrapped)
         plain(local)
 
     session.tick = tick  # type: ignore[method-assign]

@@ -84,11 +84,7 @@ class Child:
     def run(self) -> loader.Outcome:
         """Execute the script; whatever happens, a report is written."""
         self.device.start()
-        if self.spec.module:
-            self._make_runtime(SpanSpec(f"module {self.spec.module}", SpanNames()))
-            module_span.install(self.session, self.spec.module)
-        elif self.spec.strategy != "in_place":
-            strategies.start(self.spec.strategy, self.session, self.spec)
+        self.prepare()
         plain = sys.excepthook
 
         def note(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -97,6 +93,14 @@ class Child:
 
         sys.excepthook = note  # the loader reports the script's exception here, before it calls `finish`
         return loader.execute(self.job, self.transform, self.finish)
+
+    def prepare(self) -> None:
+        """What a span that is no run of statements needs before the script starts."""
+        if self.spec.module:
+            self._make_runtime(SpanSpec(f"module {self.spec.module}", SpanNames()))
+            module_span.install(self.session, self.spec.module)
+        elif self.spec.strategy != "in_place":
+            strategies.start(self.spec.strategy, self.session, self.spec)
 
     def _wait_for_turn(self) -> None:
         """Say that the script is set up, and wait until the children before this one are measured."""
@@ -191,7 +195,7 @@ class Child:
             evidence=found.evidence,
             file=self.labels.get(user.file, "") if user else self.spec.span_file,
             line=user.line if user else elsewhere,
-            library=f"{library.file}:{library.line}" if library else "",
+            library=f"{short_path(library.file)}:{library.line}" if library else "",
         )
         self._write("blocked", found.evidence)  # now: the process may not survive its own clean-up
 
@@ -283,6 +287,15 @@ class Child:
                 evidence = f"`{place}`, read by a function the span calls, is bound to another tensor outside the span"
                 found.setdefault("stale-input", Suspect(id="stale-input", evidence=evidence))
         return tuple(found.values())
+
+
+def short_path(path: str) -> str:
+    """A library's file below its site-packages folder: where that lies is nobody's business."""
+    for folder in ("site-packages", "dist-packages"):
+        _, found, rest = path.replace(os.sep, "/").rpartition(f"/{folder}/")
+        if found:
+            return rest
+    return os.path.basename(path)
 
 
 def make_deterministic() -> None:
