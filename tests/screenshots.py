@@ -1,7 +1,7 @@
-"""Writes the pictures of docs/images from real runs: `python tests/screenshots.py [RUN_FOLDER ...]`.
+"""Writes the pictures of docs/images from real runs: `python tests/screenshots.py [RUN_FOLDER | REPORT.html ...]`.
 
-Without arguments it analyses the recordings that come with the package. Each run gives its first screen at 1440 and 380
-pixels and its timeline; the first run its dark first screen too. Look at them before committing: no test can.
+Without arguments it analyses the recordings that come with the package. Each gives its first screen at 1440 and 380 pixels
+and its timeline; the first one its dark first screen too. Look at them before committing: no test can.
 """
 
 from __future__ import annotations
@@ -22,28 +22,35 @@ IMAGES = ROOT / "docs" / "images"
 RECORDINGS = ROOT / "advisor" / "data"
 
 
-def main(folders: list[Path]) -> None:
+def main(sources: list[Path]) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    runs = [(folder.name, RunContent.load(folder)) for folder in folders] or [
-        (path.name.removesuffix(".json.gz"), RunContent(analyze(with_gaps(load(path)))))
-        for path in sorted(RECORDINGS.glob("*.json.gz"))
-    ]
     with Browser() as browser, tempfile.TemporaryDirectory() as scratch:
-        for index, (name, content) in enumerate(runs):
-            path = Path(scratch) / f"{name}.html"
-            path.write_text(html.render(content), encoding="utf-8")
-            for width, height in ((1440, 900), (380, 800)):
-                page = browser.page(path, width=width, height=height)
-                page.screenshot(IMAGES / f"{name}-{width}.png", full=False)
-                page.close()
-            page = browser.page(path, width=1440, height=900)
-            _section(page, "timeline", IMAGES / f"{name}-timeline.png")
-            page.close()
-            if index == 0:
-                page = browser.page(path, width=1440, height=900, dark=True)
-                page.screenshot(IMAGES / f"{name}-dark.png", full=False)
-                page.close()
+        for index, source in enumerate(sources or sorted(RECORDINGS.glob("*.json.gz"))):
+            name = source.parent.name if source.name == "report.html" else source.name.split(".")[0]
+            path = _page(source, Path(scratch) / f"{name}.html")
+            _shoot(browser, path, name, dark=index == 0)
             print(name)
+
+
+def _page(source: Path, path: Path) -> Path:
+    """The report of a run folder, a recording, or the file itself when it is a report already."""
+    if source.suffix == ".html":
+        return source
+    content = RunContent.load(source) if source.is_dir() else RunContent(analyze(with_gaps(load(source))))
+    path.write_text(html.render(content), encoding="utf-8")
+    return path
+
+
+def _shoot(browser: Browser, path: Path, name: str, *, dark: bool) -> None:
+    for width, height, is_dark in ((1440, 900, False), (380, 800, False), (1440, 900, True)):
+        if is_dark and not dark:
+            continue
+        page = browser.page(path, width=width, height=height, dark=is_dark)
+        page.screenshot(IMAGES / f"{name}-{'dark' if is_dark else width}.png", full=False)
+        page.close()
+    page = browser.page(path, width=1440, height=900)
+    _section(page, "timeline", IMAGES / f"{name}-timeline.png")
+    page.close()
 
 
 def _section(page: Page, section: str, path: Path) -> None:
