@@ -215,6 +215,7 @@ SOUND = [FIRST, ODD, LAST]
     [
         (document(SOUND).replace("\n]", ",\n]"), ["mended-events"]),
         (document(SOUND).replace(",\n", ",,\n", 1), ["mended-events"]),
+        (document(SOUND).replace(",\n", "\n", 1), ["mended-events"]),
         (document(SOUND) + "\0" * 5000, []),
         (document(SOUND) + "\n\n", []),
         ("\ufeff" + document(SOUND), []),

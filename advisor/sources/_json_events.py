@@ -140,7 +140,8 @@ class ArrayReader(Generic[T]):
         filling, end = found[0], found.end()
         closed = text[end : end + 1] == b"]"
         commas = filling.count(b",")
-        if commas > 1 or (commas and closed) or (b"\0" in filling and end < len(text)):
+        missing = not commas and not closed and end < len(text) and text[position - 1 : position] == b"}"
+        if missing or commas > 1 or (commas and closed) or (b"\0" in filling and end < len(text)):
             self.damage.mended(offset + position)
         return (end + 1 if closed else end), closed
 
