@@ -21,6 +21,7 @@ from advisor.workload.job import Job
 from advisor.workload.verify_child import Child
 from advisor.workload.verify_job import ChildReport, FixSpec, Schedule, VerifySpec, read_report
 
+torch.set_num_threads(1)  # tensors of a few hundred elements: threads only wait for one another
 SHORT = Schedule(warmup=5, checks=6, block=3, blocks=6)
 
 

@@ -3,29 +3,25 @@
 Every attempt is a process of its own and most of it is importing torch, so all programs of a module start together.
 """
 
+import ast
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from advisor.model import Attempt
 from advisor.verify import combine
 from advisor.verify.children import Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
-from advisor.verify.plan import Candidate, Sources
-from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
+from advisor.verify.plan import Candidate, Sources, foreseen
+from advisor.workload.verify_job import Schedule, VerifySpec
 
 PROGRAMS = Path(__file__).parent / "programs"
+INDEX = {entry["file"]: entry for entry in json.loads((PROGRAMS / "INDEX.json").read_text(encoding="utf-8"))["programs"]}
+FORESEEN = "foreseen"  # the fixes that the source calls for
 SCHEDULE = Schedule(warmup=5, checks=10, block=4, blocks=6)  # 40 steps, as many as the programs make
-
-
-def marked(text: str, mark: str) -> int:
-    """The 1-based line with the comment `# <- ... mark ...`, or 0."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.partition("# <- ")[2].replace(",", " ").split()
-        if mark in words:
-            return number
-    return 0
 
 
 @dataclass(frozen=True)
@@ -34,16 +30,14 @@ class Case:
 
     name: str
     fixes: tuple[str, ...] = ()
-    options: dict[str, object] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 90.0
-
-    @property
-    def text(self) -> str:
-        return (PROGRAMS / f"{self.name}.py").read_text(encoding="utf-8")
+    deterministic: bool = False
 
     @property
     def culprit(self) -> int:
-        return marked(self.text, "culprit")
+        line: int = INDEX[f"{self.name}.py"]["culprit_line"]
+        return line
 
 
 def run_cases(cases: list[Case], folder: Path) -> dict[str, Attempt]:
@@ -54,28 +48,35 @@ def run_cases(cases: list[Case], folder: Path) -> dict[str, Attempt]:
 
 
 def _run(case: Case, folder: Path) -> Attempt:
-    text, file = case.text, f"{case.name}.py"
-    loop = next(n for n, line in enumerate(text.split("\n"), start=1) if line.startswith("for step"))
-    fixes = tuple(
-        FixSpec(id=name, file=file if name in ("defer", "zero-grad") else "", line=case.culprit if name == "defer" else 0)
-        for name in case.fixes
-    )
-    candidate = Candidate(file, marked(text, "first"), marked(text, "last"), fixes)
-    common = {
-        "loop_file": file,
+    candidate, loop, texts = located(case)
+    if case.fixes == (FORESEEN,):
+        candidate = candidate.fixed(*foreseen(Sources(texts), candidate))
+    common: dict[str, Any] = {
+        "loop_file": candidate.file,
         "loop_line": loop,
-        "span_file": file,
+        "span_file": candidate.file,
         "first_line": candidate.first,
         "last_line": candidate.last,
         "schedule": SCHEDULE,
+        "deterministic": case.deterministic,
     }
-    numeric = tuple(fix for fix in fixes if fix.id in NUMERIC)
+    numeric = tuple(fix for fix in candidate.fixes if fix.id in NUMERIC)
     orders = [
         Order("eager", VerifySpec(role="eager", fixes=numeric, **common), folder / "eager"),
-        Order("graph", VerifySpec(role="graph", fixes=fixes, **common, **case.options), folder / "graph"),
+        Order("graph", VerifySpec(role="graph", fixes=candidate.fixes, **common, **case.options), folder / "graph"),
     ]
-    script = Script(str(PROGRAMS / file), cwd=str(PROGRAMS))
+    script = Script(str(PROGRAMS / f"{case.name}.py"), cwd=str(PROGRAMS))
     eager, graph = run_wave(script, orders, case.timeout_s)
     assert eager.report is not None, f"{case.name}: {eager.last_lines(5)}"
     assert eager.report.ending == "ran", eager.report.message
-    return combine.attempt("attempt-1", candidate, graph, Eager(eager, None, eager), Sources({file: text}))
+    return combine.attempt("attempt-1", candidate, graph, Eager(eager, None, eager), Sources(texts))
+
+
+def located(case: Case) -> tuple[Candidate, int, dict[str, str]]:
+    """The program's span, the line of the innermost loop around it, and the texts of its files."""
+    entry = INDEX[f"{case.name}.py"]
+    file, first, last = entry["span_file"], entry["first_line"], entry["last_line"]
+    texts = {name: (PROGRAMS / name).read_text(encoding="utf-8") for name in {file, f"{case.name}.py"}}
+    loops = [node for node in ast.walk(ast.parse(texts[file])) if isinstance(node, ast.For | ast.While)]
+    around = [node.lineno for node in loops if node.lineno < first and (node.end_lineno or 0) >= last]
+    return Candidate(file, first, last), max(around), texts
