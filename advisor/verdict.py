@@ -11,6 +11,7 @@ from advisor.units import format_count, format_ns, format_ratio, format_speedup
 
 # torch.profiler made the CPU side 1.1 to 2.1 times slower on the seven workloads measured on an H200 (docs/estimate.md).
 PROFILER_INFLATION = 2.1
+_LEAST_SURE = 1.05
 _GRAPHED = 0.9  # of the items inside replays: the program is graphed, what is left are copies and edges
 
 
@@ -28,6 +29,8 @@ def decide(facts: Facts) -> Verdict:
         return _long_gaps(facts)
     if best is None or not _pays(facts, best):
         return _not_worth_it(facts, best)
+    if _least_speedup(best) < _LEAST_SURE:
+        return _profiler_may_have_caused_it(facts, best)
     if free is not None and _pays(facts, free) and (free is best or free.saved_ns >= best.saved_ns / 2):
         return _probably(facts, free, best)
     return _blocked_verdict(facts, best)
@@ -101,12 +104,20 @@ def speed_words(estimate: Estimate) -> str:
     """The factor; from a profiled trace alone a range, since the profiler may have doubled the CPU side of the step."""
     if estimate.kind != NumberKind.PROFILED:
         return format_speedup(estimate.speedup_ratio)
-    uninflated = estimate.after_ns + estimate.saved_ns / PROFILER_INFLATION
-    slowest = estimate.before_ns - estimate.saved_low_ns
-    low = uninflated / max(slowest, 1)
-    if low < 1.05:
+    low = _least_speedup(estimate)
+    if low < _LEAST_SURE:
         return f"up to {format_speedup(estimate.speedup_ratio)}"
     return f"{format_speedup(low).removesuffix('×')} to {format_speedup(estimate.speedup_ratio)}"
+
+
+def _least_speedup(estimate: Estimate) -> float:
+    """The smallest factor that fits the evidence. Unprofiled, a step takes at least its GPU work, and at least its CPU work as
+    traced over the worst inflation seen: where the first is the longer, the idle time may be all the profiler's."""
+    slowest = estimate.before_ns - estimate.saved_low_ns
+    fastest_now = float(estimate.before_ns)
+    if estimate.kind == NumberKind.PROFILED:
+        fastest_now = max(estimate.before_ns / PROFILER_INFLATION, estimate.after_ns)
+    return fastest_now / max(slowest, 1)
 
 
 def _range(estimate: Estimate) -> str:
@@ -128,6 +139,24 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
         reasons=tuple(reasons),
         region_id=free.region_id,
         next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
+    )
+
+
+def _profiler_may_have_caused_it(facts: Facts, best: Estimate) -> Verdict:
+    if best.kind == NumberKind.PROFILED:
+        why = (
+            f"as traced, one graph over {_label(facts, best.region_id)} would save {format_ratio(best.saved_ns / best.before_ns)} "
+            f"of a step, but a profiler can slow the CPU side {PROFILER_INFLATION}×, and without it the GPU may never wait"
+        )
+    else:
+        why = f"the estimate for {_label(facts, best.region_id)} is too wide: {_range(best)}"
+    return Verdict(
+        answer=Answer.CANNOT_TELL,
+        sentence=f"Cannot tell from this recording: {why}.",
+        reasons=(f"the step is {_idle_words(facts)}",),
+        region_id=best.region_id,
+        next_step="`cgadvisor profile script.py` clocks the step without a profiler and verifies.",
+        kind=best.kind,
     )
 
 

@@ -41,12 +41,20 @@ def test_probably_names_region_gain_and_interval():
 
 
 def test_from_a_profiled_trace_alone_the_factor_is_a_range():
-    # 1000 µs as traced, 200 after; were the 800 saved inflated 2.1 times, the step really takes 581 µs: against at most 600 µs
-    # after, that may be nothing at all.
-    vague = msgspec.structs.replace(estimate(), kind=NumberKind.PROFILED)
-    assert "would probably make a step up to 5.0× faster" in decide(facts(estimates={"step": vague})).sentence
-    sharp = msgspec.structs.replace(vague, saved_low_ns=790 * US)
-    assert "would probably make a step 2.8 to 5.0× faster" in decide(facts(estimates={"step": sharp})).sentence
+    # 1000 µs as traced; inflated 2.1 times at worst, so the step really takes 476 µs or more, against 200 to 210 after.
+    sharp = msgspec.structs.replace(estimate(), kind=NumberKind.PROFILED, saved_low_ns=790 * US)
+    assert "would probably make a step 2.3 to 5.0× faster" in decide(facts(estimates={"step": sharp})).sentence
+
+
+def test_idle_time_the_profiler_may_have_made_is_cannot_tell():
+    # 1000 µs as traced, 600 µs of GPU work: at 2.1 times inflation the CPU needs 476 µs, and the GPU never waits.
+    region_ = region(busy_ns=590 * US, idle=IdleByCause(launch_ns=410 * US))
+    vague = msgspec.structs.replace(estimate(saved_us=400), kind=NumberKind.PROFILED, saved_low_ns=390 * US)
+    verdict = decide(facts(region_, estimates={"step": vague}))
+    assert verdict.answer == Answer.CANNOT_TELL
+    assert "would save 40.0 % of a step, but a profiler can slow the CPU side 2.1×" in verdict.sentence
+    clocked = msgspec.structs.replace(vague, kind=NumberKind.CALIBRATED)
+    assert decide(facts(region_, estimates={"step": clocked})).answer == Answer.PROBABLY
 
 
 def test_a_bare_trace_of_a_few_long_gaps_is_not_worth_it_yet():
