@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from advisor.bundle import Bundle
 from advisor.errors import BundleError, UsageError
 from advisor.estimate import costs
-from advisor.model import Answer, Lane, Measurement, NumberKind, Outcome, TimelineCut
+from advisor.model import Answer, Fix, Lane, Measurement, NumberKind, Outcome, TimelineCut, Verification
 from advisor.report import perfetto, predicted
 from advisor.report.content import RunContent
-from advisor.report.evidence import prediction_fact
+from advisor.report.evidence import fix_words, prediction_fact
 from advisor.report.figures import bar_now, bars, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import launches, provenance, regions, source, timeline, waterfall
@@ -418,3 +419,29 @@ def test_inflation_is_traced_over_the_clock_pass_whatever_the_verification_clock
     assert figures.inflation_ratio == pytest.approx(6477 / 3188)
     labels = [row.label for row in waterfall.SECTION.build(build.full()).values["strip"].rows]
     assert labels == ["unprofiled", "unprofiled, verifying", "under the profiler"]
+
+
+def test_a_fix_needed_at_several_places_is_said_once():
+    other = Fix(id="defer", title="read the value after the span")
+    assert fix_words((build.CAPTURABLE, other, other)) == "capturable=True and read the value after the span (2 places)"
+    assert fix_words(()) == ""
+
+
+SAMPLES = Path(__file__).resolve().parent.parent / "reports" / "verification_samples.json"
+
+
+@pytest.mark.skipif(not SAMPLES.exists(), reason="no recorded verifications in reports/")
+def test_every_recorded_attempt_of_a_real_sample_is_shown():
+    recorded = json.loads(SAMPLES.read_text())
+    assert recorded
+    for name, raw in recorded.items():
+        found = msgspec.convert(raw, Verification, strict=False)
+        views = regions.SECTION.build(build.full(verification=found)).values["views"]
+        shown = {one.attempt.id: one for view in views for one in view.attempts}
+        assert set(shown) == {attempt.id for attempt in found.attempts}, name
+        for attempt in found.attempts:
+            labels = [fact.label for fact in shown[attempt.id].facts]
+            assert ("Step" in labels) == (attempt.timing is not None and attempt.outcome != Outcome.DIFFERS)
+            assert ("Step, wrong results" in labels) == (
+                attempt.timing is not None and attempt.outcome == Outcome.DIFFERS
+            )

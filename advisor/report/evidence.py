@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from advisor.model import Attempt, EqualityOutcome, Estimate, NumberKind
+from advisor.model import Attempt, EqualityOutcome, Estimate, Fix, NumberKind, Outcome
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
 _NOISY_RATIO: Final = 0.05  # two runs of the same code; above it the medians say less than their digits
@@ -29,6 +31,12 @@ class Fact:
     value: str
     kind: str = ""
     hint: str = ""
+
+
+def fix_words(fixes: Iterable[Fix]) -> str:
+    """The titles of fixes in a sentence; one that was needed at several places is said once, with its number."""
+    counts = Counter(fix.title for fix in fixes)
+    return " and ".join(title if count == 1 else f"{title} ({count} places)" for title, count in counts.items())
 
 
 def attempt_facts(attempt: Attempt) -> list[Fact]:
@@ -64,8 +72,9 @@ def _timing_facts(attempt: Attempt) -> list[Fact]:
         return []
     low, high = format_speedup(timing.speedup_low_ratio), format_speedup(timing.speedup_high_ratio)
     eager, graph = len(timing.eager.samples_ns), len(timing.graph.samples_ns)
+    label = "Step, wrong results" if attempt.outcome == Outcome.DIFFERS else "Step"
     found = [
-        Fact("Step", f"{format_speedup(timing.speedup_ratio)} faster, 95 % interval {low} to {high}", "measured",
+        Fact(label, f"{format_speedup(timing.speedup_ratio)} faster, 95 % interval {low} to {high}", "measured",
              f"medians of {eager} eager and {graph} graphed steps, interleaved, no profiler"),
         Fact("Noise (A/A)", f"{format_ratio(timing.noise_ratio)} between two eager runs", "measured",
              "the machine was unsteady: trust the interval, not the middle" if timing.noise_ratio > _NOISY_RATIO else ""),

@@ -24,7 +24,7 @@ from advisor import registry
 from advisor.model import NumberKind
 from advisor.report import sections
 from advisor.report.content import RunContent
-from advisor.report.evidence import without_packages
+from advisor.report.evidence import fix_words, without_packages
 from advisor.report.sections import Body, Section
 from advisor.units import format_bytes, format_count, format_ns, format_number, format_ratio, format_speedup
 
@@ -134,6 +134,7 @@ def _environment() -> Environment:
         words=lambda text: str(text).replace("_", " "),
         ticks=_ticks,
         paths=without_packages,
+        fix_words=fix_words,
     )
     return environment
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from advisor.model import Outcome
 from advisor.report.content import RegionRow, RunContent
-from advisor.report.evidence import Fact, attempt_facts, estimate_facts
+from advisor.report.evidence import Fact, attempt_facts, estimate_facts, fix_words
 from advisor.report.figures import CAUSE_ORDER, CAUSE_WORDS, bar_graphed, step_figures
 from advisor.report.terminal import ANSWER_WORDS
 from advisor.units import format_count, format_ns, format_ratio, format_speedup
@@ -158,7 +158,7 @@ def _region(row: RegionRow) -> tuple[str, ...]:
     region, estimate, best = row.region, row.estimate, row.best
     verified = "not run" if best is None else best.outcome.value.replace("_", " ")
     if best is not None and best.outcome == Outcome.VERIFIED and best.timing is not None:
-        fixes = f" with {' and '.join(fix.title for fix in best.fixes)}" if best.fixes else ""
+        fixes = f" with {fix_words(best.fixes)}" if best.fixes else ""
         verified = f"{format_speedup(best.timing.speedup_ratio)}{fixes}"
     figures = ("–",) * 4
     if region is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from advisor.model import Answer, Attempt, Layer, NumberKind, Outcome, Region, Severity
 from advisor.report.content import RegionRow, RunContent
-from advisor.report.evidence import without_packages
+from advisor.report.evidence import fix_words, without_packages
 from advisor.report.figures import CAUSE_ORDER, CAUSE_WORDS, StepFigures, step_figures
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
@@ -229,7 +229,7 @@ def _region_lines(region: Region) -> Iterable[str]:
 
 
 def _attempt(attempt: Attempt) -> str:
-    fixes = f" with the change: {' and '.join(fix.title for fix in attempt.fixes)}" if attempt.fixes else " as written"
+    fixes = f" with the change: {fix_words(attempt.fixes)}" if attempt.fixes else " as written"
     pool = f"; pool {format_bytes(attempt.pool_bytes)}" if attempt.pool_bytes else ""
     return f"{attempt.outcome.value.replace('_', ' ')}{fixes}: {without_packages(attempt.message)}{pool}"
 
