@@ -499,6 +499,23 @@ def test_attempts_are_limited_and_the_rest_is_named(monkeypatch: pytest.MonkeyPa
     assert len(found.attempts) == 1 and found.untried == ("train.py:6-8", "train.py:2-3")
 
 
+def test_children_that_do_not_fit_together_run_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_states(tmp_path, monkeypatch)
+    sizes: list[int] = []
+
+    def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
+        sizes.append(len(orders))
+        full = ChildReport(role="eager", ending="failed", message="OutOfMemoryError: CUDA out of memory")
+        report = full if len(orders) > 1 else RAN
+        return [ChildRun(order.name, tmp_path / order.spec.role, report, 0, False, 1) for order in orders]
+
+    monkeypatch.setattr(search, "run_wave", wave)
+    made = Search(Script("train.py"), SOURCES, ("train.py", 1), tmp_path, Limits(parallel=3))
+    found = made.run([CANDIDATE])
+    assert sizes == [3, 1, 1, 1] and found.attempts[0].outcome is Outcome.VERIFIED
+    assert "one after the other" in found.notes[0] and found.notes[1].startswith("measuring took: eager 1 ns")
+
+
 def test_a_script_that_fails_eagerly_is_the_users_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
         report = ChildReport(role="eager", ending="failed", message="ValueError: boom")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,6 @@ def run(options: Options) -> int:
         max_attempts=options.max_attempts,
         timeout_s=options.timeout_s,
         what_if=options.what_if,
-        parallel=max(1, min(5, (os.cpu_count() or 2) // 2)),
     )
     tell = _tell if sys.stderr.isatty() else lambda text: None
     found = verify(

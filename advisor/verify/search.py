@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import msgspec
 
 from advisor.errors import ScriptFailed
 from advisor.model import Attempt, EqualityOutcome, Outcome, Verification
+from advisor.units import format_ns
 from advisor.verify import combine, plan
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
@@ -30,7 +32,8 @@ class Limits:
     max_attempts: int = 6
     timeout_s: float = 120.0  # of one child
     what_if: bool = True
-    parallel: int = 4  # children that may be set up at once
+    # children that may be set up at once; five are needed for a span as written and with a fix
+    parallel: int = field(default_factory=lambda: max(1, min(6, (os.cpu_count() or 2) // 2)))
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Search:
         self._fixed: dict[tuple[str, ...], ChildRun] = {}
         self._number = 0
         self._eager: Eager | None = None
+        self._spent_on: list[str] = []
         self.notes: list[str] = []
 
     def run(self, candidates: list[Candidate], strategies: tuple[str, ...] = ()) -> Verification:
@@ -69,6 +73,9 @@ class Search:
             queue = [*follow, *queue]
         if first is not None and strategies and not self._spent():
             self._try([(first, name) for name in strategies])
+        if self._spent_on:
+            rest = "the rest went into starting Python, importing torch and building the model"
+            self.notes.append(f"measuring took: {', '.join(self._spent_on)}; {rest}")
         untried = [candidate.label for candidate in queue if candidate.key not in self._tried]
         return Verification(
             attempts=tuple(self._attempts),
@@ -164,10 +171,18 @@ class Search:
         self._eager = Eager(first, again)
 
     def _run(self, orders: list[Order]) -> list[ChildRun]:
-        size = max(1, self.limits.parallel)
+        """The children's runs, in order. When they do not fit into the GPU's memory together, one after the other."""
         runs: list[ChildRun] = []
-        for begin in range(0, len(orders), size):
-            runs += run_wave(self.script, orders[begin : begin + size], self.limits.timeout_s, self.tell)
+        while len(runs) < len(orders):
+            size = max(1, self.limits.parallel)
+            wave = orders[len(runs) : len(runs) + size]
+            found = run_wave(self.script, wave, self.limits.timeout_s, self.tell)
+            if len(wave) > 1 and any(_ran_out(run) for run in found):
+                self.notes.append("out of memory with several children at once: they were run one after the other")
+                self.limits = dataclasses.replace(self.limits, parallel=1)
+                continue
+            runs += found
+        self._spent_on += [f"{run.name} {format_ns(run.wall_ns)}" for run in runs]
         return runs
 
     def _order(self, name: str, candidate: Candidate, role: str, strategy: str = "in_place") -> Order:
@@ -193,6 +208,10 @@ class Search:
     @staticmethod
     def _name(numeric: tuple[str, ...]) -> str:
         return "eager-with-" + "-".join(numeric) if numeric else "eager-with-nothing"
+
+
+def _ran_out(run: ChildRun) -> bool:
+    return run.report is not None and "out of memory" in run.report.message
 
 
 def _unsettled(attempt: Attempt) -> bool:
