@@ -122,7 +122,7 @@ def _step(figures: StepFigures, width: int) -> list[str]:
         inflation = figures.inflation_ratio or 1.0
         clocked = figures.traced_ns / inflation
         # The attempt's eager side and the clock pass are two processes; where they differ, the factor needs its own base.
-        apart = f" of the clock pass ({format_ns(clocked)})" if format_ns(clocked) != format_ns(figures.total_ns) else " as long"
+        apart = f" the clock pass ({format_ns(clocked)})" if format_ns(clocked) != format_ns(figures.total_ns) else " as long"
         text = (
             f"{format_ns(figures.total_ns)} unprofiled (median of {figures.clocked_count}); "
             f"{format_ns(figures.traced_ns)} under the profiler, {inflation:.2f}×{apart}"
