@@ -76,7 +76,9 @@ def test_forward_and_backward_alone_while_gradients_are_reset_outside(tmp_path: 
 
 
 def test_zeroing_in_place_makes_it_right(tmp_path: Path) -> None:
-    found = verify(tmp_path, GRADS_OUTSIDE, "loss = nn", "loss.backward", (fix("zero-grad", GRADS_OUTSIDE, "zero_grad"),))
+    found = verify(
+        tmp_path, GRADS_OUTSIDE, "loss = nn", "loss.backward", (fix("zero-grad", GRADS_OUTSIDE, "zero_grad"),)
+    )
     assert found.outcome in EQUAL, found.message
     assert "+    opt.zero_grad(set_to_none=False)" in found.fixes[0].diff
 

@@ -157,7 +157,9 @@ def test_runs_that_agree_on_nothing_prove_nothing() -> None:
 def test_python_values_count_unless_they_are_noise() -> None:
     base = {3: point({}, {"n": "1", "t": "0.5"})}
     again = {3: point({}, {"n": "1", "t": "0.6"})}
-    assert judge(base, {3: point({}, {"n": "1", "t": "0.7"})}, (base, again)).equality.outcome is EqualityOutcome.BITWISE
+    assert (
+        judge(base, {3: point({}, {"n": "1", "t": "0.7"})}, (base, again)).equality.outcome is EqualityOutcome.BITWISE
+    )
     found = judge(base, {3: point({}, {"n": "2", "t": "0.7"})}, (base, again)).equality
     assert (found.outcome, found.python_values) == (EqualityOutcome.DIFFERS, ("n",))
 

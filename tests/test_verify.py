@@ -356,14 +356,19 @@ def test_blocked_names_line_and_library(tmp_path: Path) -> None:
 
 def test_refused_carries_the_hazard(tmp_path: Path) -> None:
     report = ChildReport(
-        role="graph", ending="refused", message="reads `n`", suspects=(Suspect(id="frozen-scalar", evidence="reads `n`"),)
+        role="graph",
+        ending="refused",
+        message="reads `n`",
+        suspects=(Suspect(id="frozen-scalar", evidence="reads `n`"),),
     )
     found = added_up(tmp_path, report)
     assert found.outcome is Outcome.BLOCKED and found.hazards[0].id == "frozen-scalar"
 
 
 def test_no_replay_never_counts(tmp_path: Path) -> None:
-    report = ChildReport(role="graph", ending="ran", span_count=9, fallback_count=9, signatures=("x [4, 8]", "x [5, 8]"))
+    report = ChildReport(
+        role="graph", ending="ran", span_count=9, fallback_count=9, signatures=("x [4, 8]", "x [5, 8]")
+    )
     found = added_up(tmp_path, report)
     assert found.outcome is Outcome.NO_REPLAY and "2 signatures in 9 fallbacks" in found.message
     empty = ChildReport(role="graph", ending="ran", replay_count=9, node_count=0)
@@ -428,7 +433,9 @@ def test_a_fix_is_timed_against_the_script_as_written(tmp_path: Path, monkeypatc
         samples=samples("eager", 1000),
         optimizers=(OptimizerFact(kind="Adam", file="train.py", line=4),),
     )
-    pair = Eager(child(tmp_path, "eager", report_), child(tmp_path, "again", report_), child(tmp_path, "fixed", report_))
+    pair = Eager(
+        child(tmp_path, "eager", report_), child(tmp_path, "again", report_), child(tmp_path, "fixed", report_)
+    )
     found = combine.attempt("a", fixed, run_, pair, SOURCES)
     assert found.timing is not None and found.timing.speedup_ratio == pytest.approx(1001 / 101)
     assert found.fixes[0].id == "capturable"
@@ -454,7 +461,9 @@ def searched(
                 report = outcomes[key]
             else:
                 report = ChildReport(role="eager", ending="ran", samples=samples("eager", 1000))
-            runs.append(ChildRun(order.name, tmp_path / ("graph" if spec.role == "graph" else "eager"), report, 0, False, 1))
+            runs.append(
+                ChildRun(order.name, tmp_path / ("graph" if spec.role == "graph" else "eager"), report, 0, False, 1)
+            )
         return runs
 
     monkeypatch.setattr(search, "run_wave", wave)
@@ -544,7 +553,10 @@ def test_run_writes_the_verification(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
         assert script.target == "train.py"
-        return [ChildRun(o.name, tmp_path / ("graph" if o.spec.role == "graph" else "eager"), RAN, 0, False, 1) for o in orders]
+        return [
+            ChildRun(o.name, tmp_path / ("graph" if o.spec.role == "graph" else "eager"), RAN, 0, False, 1)
+            for o in orders
+        ]
 
     monkeypatch.setattr(search, "run_wave", wave)
     made = bundle(tmp_path)

@@ -15,7 +15,9 @@ from advisor.verify.plan import Candidate, Sources
 from advisor.workload.verify_job import Schedule, VerifySpec
 
 PROGRAMS = Path(__file__).parent / "gpu" / "programs"
-INDEX = {entry["file"]: entry for entry in json.loads((PROGRAMS / "INDEX.json").read_text(encoding="utf-8"))["programs"]}
+INDEX = {
+    entry["file"]: entry for entry in json.loads((PROGRAMS / "INDEX.json").read_text(encoding="utf-8"))["programs"]
+}
 SCHEDULE = Schedule(warmup=5, checks=8, block=3, blocks=6)
 EQUAL = [
     "public_autocast.py",

@@ -61,7 +61,9 @@ def script_of(manifest: Manifest) -> Script:
     options = manifest.options
     argv = tuple(os.path.expanduser(part) for part in options.get("argv", "").split("\x1f") if part)
     if any(part == "***" or part.endswith("=***") for part in argv):
-        raise UsageError("the run folder keeps no secret arguments of the script: verify within `cgadvisor profile` instead")
+        raise UsageError(
+            "the run folder keeps no secret arguments of the script: verify within `cgadvisor profile` instead"
+        )
     seed = options.get("seed", "")
     return Script(
         target=os.path.expanduser(manifest.script),
@@ -123,4 +125,6 @@ def chosen(sources: Sources, name: str, analysis: Analysis | None = None) -> Can
     if label.startswith("module:"):
         return Candidate("", 0, 0, module=label.removeprefix("module:"))
     known = ", ".join(sorted(sources.texts)) or "no source file"
-    raise UsageError(f"--region {name}: no such region; give file:first-last (in {known}), a range's name, or module:PATH")
+    raise UsageError(
+        f"--region {name}: no such region; give file:first-last (in {known}), a range's name, or module:PATH"
+    )

@@ -37,6 +37,8 @@ from advisor.workload.verify_job import ChildReport, FixSpec, Schedule
 NUMERIC: Final = frozenset({"capturable", "lr-tensor", "fused"})  # these change what eager itself computes
 MIN_GAIN_RATIO: Final = 0.03  # a step shortened by less is no reason to maintain a graph
 _MIN_SAMPLES: Final = 5
+
+
 @dataclass(frozen=True)
 class Eager:
     """The eager children an attempt is compared with. `fixed` ran with the numeric fixes of this attempt.
@@ -59,9 +61,9 @@ def attempt(
         region_label=candidate.label,
         outcome=Outcome.CRASHED,
         message="",
-        location=None if candidate.module else SourceSpan(
-            file=candidate.file, first_line=candidate.first, last_line=candidate.last
-        ),
+        location=None
+        if candidate.module
+        else SourceSpan(file=candidate.file, first_line=candidate.first, last_line=candidate.last),
         strategy=strategy,
         fixes=tuple(_fix(fix, candidate, run.report or eager.first.report, sources) for fix in candidate.fixes),
         wall_ns=run.wall_ns,
@@ -262,7 +264,9 @@ def _differs(base: Attempt, report: ChildReport, equality: Equality) -> Attempt:
         return _with(base, outcome=Outcome.DIFFERS, message=text)
     identity = hazards.likely(report, equality)
     title, fix = HAZARDS[identity]
-    evidence = next((one.evidence for one in report.suspects if one.id == identity), "") or hazards.effect(report, identity)
+    evidence = next((one.evidence for one in report.suspects if one.id == identity), "") or hazards.effect(
+        report, identity
+    )
     hazard = Hazard(
         id=identity,
         title=title,

@@ -9,14 +9,20 @@ from advisor.workload.verify_job import ChildReport
 
 HAZARDS: Final[dict[str, tuple[str, str]]] = {
     "grad-reset-outside": ("gradients are reset outside the graph", "take zero_grad into the span, or zero in place"),
-    "grad-accumulate-twice": ("the graph overwrites what eager accumulates", "one graph per micro-batch, or zero in place"),
+    "grad-accumulate-twice": (
+        "the graph overwrites what eager accumulates",
+        "one graph per micro-batch, or zero in place",
+    ),
     "frozen-lr-sgd": ("the learning rate is a constant in the graph", "a tensor lr with fused=True, or step outside"),
     "frozen-scalar": ("a Python number is a constant in the graph", "a 0-dim GPU tensor, filled before each replay"),
     "cpu-side-effect": ("Python code in the span runs only at capture", "move it out of the span"),
     "stale-input": ("a tensor is rebound, the graph reads the old one", "copy_ into a fixed tensor"),
     "train-eval-flip": ("the graph keeps the mode it was captured in", "one graph for training, one for evaluation"),
     "output-overwrite": ("a kept output is overwritten by the next replay", "clone() what is kept"),
-    "autocast-cache": ("weights cast outside the graph are cached", "enter autocast in the span, or cache_enabled=False"),
+    "autocast-cache": (
+        "weights cast outside the graph are cached",
+        "enter autocast in the span, or cache_enabled=False",
+    ),
     "rng-fixed": ("a random number drawn on the host is a constant in the graph", "draw it on the GPU"),
     "hidden-input": ("the span reads something that changes unseen", "pass it in as a tensor"),
     "capture-aware-branch": ("the code takes another path while capturing", "make both paths equal"),
@@ -59,7 +65,11 @@ def likely(report: ChildReport, equality: Equality) -> str:
 
 
 def effect(report: ChildReport, identity: str) -> str:
-    wanted = {"cpu-side-effect": ("counter", "append"), "rng-fixed": ("random", "generator"), "stale-input": ("attribute",)}
+    wanted = {
+        "cpu-side-effect": ("counter", "append"),
+        "rng-fixed": ("random", "generator"),
+        "stale-input": ("attribute",),
+    }
     kinds = wanted.get(identity, ())
     return next((line for line in report.effects if line.split(" ", 2)[1] in kinds), "")
 

@@ -175,14 +175,22 @@ def changing_numbers(owner: ast.For | ast.While | ast.FunctionDef, tree: ast.Mod
     for node in (owner, *ast.walk(owner)):
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
             called = _name(node.iter)
-            if node is owner and called in ("range", "trange", "reversed", "count") and isinstance(node.target, ast.Name):
+            if (
+                node is owner
+                and called in ("range", "trange", "reversed", "count")
+                and isinstance(node.target, ast.Name)
+            ):
                 found.add(node.target.id)
             if node is owner and called == "enumerate" and isinstance(node.target, ast.Tuple):
                 inner = node.iter.args[0] if node.iter.args else None
                 both = isinstance(inner, ast.Call) and _name(inner) in ("range", "reversed")
                 counters = node.target.elts if both else node.target.elts[:1]
                 found |= {part.id for part in counters if isinstance(part, ast.Name)}
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Constant):
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(node.value, ast.Constant)
+        ):
             found |= {node.target.id} - tensors
     for statement in owner.body:
         if isinstance(statement, ast.Assign) and (_reads_clock(statement.value) or _arithmetic(statement.value, found)):
@@ -266,7 +274,9 @@ def foreseen(sources: Sources, candidate: Candidate) -> tuple[FixSpec, ...]:
     if located is None:
         return ()
     fixes = []
-    steps = any(isinstance(node, ast.Call) and _name(node) == "step" for s in located.statements for node in ast.walk(s))
+    steps = any(
+        isinstance(node, ast.Call) and _name(node) == "step" for s in located.statements for node in ast.walk(s)
+    )
     if steps and _has_plain_adam(sources):
         fixes.append(FixSpec(id="capturable"))
         if _has_scheduler(sources):
@@ -362,7 +372,9 @@ def cut(sources: Sources, candidate: Candidate, line: int) -> list[Candidate]:
         if weight > 0:
             first, last = first_line(trimmed[0]), trimmed[-1].end_lineno or 0
             kept = tuple(fix for fix in candidate.fixes if not fix.line or first <= fix.line <= last)
-            found.append(replace(candidate, first=first, last=last, weight=weight, fixes=kept, note=f"cut at line {line}"))
+            found.append(
+                replace(candidate, first=first, last=last, weight=weight, fixes=kept, note=f"cut at line {line}")
+            )
     return sorted(found, key=lambda piece: -piece.weight)
 
 

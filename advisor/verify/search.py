@@ -163,9 +163,13 @@ class Search:
         first, again = runs["eager"], runs["eager-again"]
         for run in (first, again):
             if run.timed_out:
-                raise ScriptFailed(f"the script did not reach {self.schedule.total} steps within its time limit; see {run.log}")
+                raise ScriptFailed(
+                    f"the script did not reach {self.schedule.total} steps within its time limit; see {run.log}"
+                )
             if run.report is None:
-                raise ScriptFailed(f"the script ended without a report ({run.crash_text()}): {run.last_lines()}; see {run.log}")
+                raise ScriptFailed(
+                    f"the script ended without a report ({run.crash_text()}): {run.last_lines()}; see {run.log}"
+                )
             if run.report.ending == "failed":
                 raise ScriptFailed(f"the script failed: {run.report.message}; its output is in {run.log}")
         self._eager = Eager(first, again)
@@ -227,5 +231,3 @@ def _unsettled(attempt: Attempt) -> bool:
 def _with_fixes(candidate: Candidate, fixes: tuple[FixSpec, ...]) -> Candidate:
     """The candidate with these fixes instead of its own."""
     return Candidate(candidate.file, candidate.first, candidate.last, fixes, candidate.module)
-
-

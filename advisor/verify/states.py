@@ -72,9 +72,7 @@ def difference(base: Checkpoint, other: Checkpoint, ignored: frozenset[str] = fr
     for name, found in base.hashes.items():
         if name in other.hashes and found != other.hashes[name] and not _ignored(name, ignored):
             tensors[name] = _size(base, other, name)
-    missing = tuple(
-        name for name in [*base.hashes, *other.hashes] if (name in base.hashes) != (name in other.hashes)
-    )
+    missing = tuple(name for name in [*base.hashes, *other.hashes] if (name in base.hashes) != (name in other.hashes))
     values = tuple(
         name
         for name in dict.fromkeys([*base.values, *other.values])

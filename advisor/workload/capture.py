@@ -48,7 +48,7 @@ class Conductor(Protocol):
         """The span is about to be executed, one way or the other."""
 
     def mode(self) -> str:
-        """"eager", "capture" or "replay"."""
+        """ "eager", "capture" or "replay"."""
 
     def captured(self, recording: Recording) -> None:
         """A capture is complete and its first replay is submitted."""
@@ -223,7 +223,9 @@ class SpanRuntime:
         for path, values in self._seen_out.items():
             if len(values) > 1:
                 text = trees.describe(path)
-                self.conductor.refuse("cpu-side-effect", f"the span computes `{text}` in Python, and it changes every step")
+                self.conductor.refuse(
+                    "cpu-side-effect", f"the span computes `{text}` in Python, and it changes every step"
+                )
 
     def _substitute(self, capture: _Capture, local: Namespace, glob: MutableMapping[str, Any]) -> None:
         """Let the statements see the private copies of what moves."""

@@ -27,12 +27,16 @@ KINDS: Final[dict[str, Kind]] = {
     "sync-print": Kind("prints a GPU tensor", "print after the replay, every n steps"),
     "sync-d2h": Kind("copies from the GPU to the host", "copy after the replay, pinned and non_blocking"),
     "sync-h2d-pageable": Kind("copies from pageable host memory", "stage it into a static GPU tensor before the span"),
-    "sync-tensor-ctor": Kind("makes a GPU tensor from Python values", "torch.full(..., device=) or make it once, outside"),
+    "sync-tensor-ctor": Kind(
+        "makes a GPU tensor from Python values", "torch.full(..., device=) or make it once, outside"
+    ),
     "sync-index-list": Kind("indexes with a Python list or a CPU tensor", "build the index tensor on the GPU, once"),
     "sync-slice-tensor": Kind("slices with bounds that live on the GPU", "use fixed bounds or a mask"),
     "sync-explicit": Kind("waits for the GPU explicitly", "remove it, or move it behind the span"),
     "event-query": Kind("queries a stream or an event", "move it out of the span"),
-    "dyn-nonzero": Kind("needs the number of true elements on the host", "torch.where, multiply by the mask, masked_fill"),
+    "dyn-nonzero": Kind(
+        "needs the number of true elements on the host", "torch.where, multiply by the mask, masked_fill"
+    ),
     "dyn-unique": Kind("has an output of data-dependent size", "compute it before the span"),
     "dyn-repeat-interleave": Kind("needs the output size on the host", "pass output_size="),
     "optim-not-capturable": Kind("the optimizer is not capturable", "construct it with capturable=True"),

@@ -27,7 +27,6 @@ class Path(NamedTuple):
         return self.root + "".join(self.steps)
 
 
-
 @dataclass
 class Flow(ast.NodeVisitor):
     """Walks statements in execution order. `must` holds the names surely written so far on every path."""

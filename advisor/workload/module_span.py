@@ -43,7 +43,13 @@ def find_module(path: str) -> torch.nn.Module | None:
     for root, module in state.REGISTRY.roots():
         for name, child in module.named_modules():
             kind = root.split("[")[0]
-            if path in (name, f"{kind}.{name}", f"{root}.{name}", type(child).__name__, *((kind, root) if not name else ())):
+            if path in (
+                name,
+                f"{kind}.{name}",
+                f"{root}.{name}",
+                type(child).__name__,
+                *((kind, root) if not name else ()),
+            ):
                 found: torch.nn.Module = child
                 return found
     return None

@@ -190,7 +190,9 @@ class Grads:
                     if static is not None and entry is static and tensor.grad is not None:
                         static.copy_(tensor.grad)
             self.restore()
-        if any((tensor.grad is None) != (entry is None) for tensor, entry in zip(self.tensors, self.entry, strict=True)):
+        if any(
+            (tensor.grad is None) != (entry is None) for tensor, entry in zip(self.tensors, self.entry, strict=True)
+        ):
             return "grad-accumulate-twice"
         return "grad-reset-outside" if touched else ""
 

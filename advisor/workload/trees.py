@@ -55,7 +55,9 @@ def flatten(name: str, value: object, look_into: Callable[[object], bool]) -> Le
     return leaves
 
 
-def _walk(path: tuple[str, ...], value: object, look_into: Callable[[object], bool], leaves: Leaves, depth: int) -> None:
+def _walk(
+    path: tuple[str, ...], value: object, look_into: Callable[[object], bool], leaves: Leaves, depth: int
+) -> None:
     if isinstance(value, torch.Tensor) or isinstance(value, NUMBERS):
         leaves[path] = value
         return

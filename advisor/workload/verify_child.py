@@ -328,5 +328,3 @@ def optimizer_facts(labels: dict[str, str]) -> tuple[OptimizerFact, ...]:
             )
         )
     return tuple(found)
-
-

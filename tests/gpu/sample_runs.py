@@ -43,7 +43,9 @@ def _verify(sample: Sample, folder: Path) -> Verification:
     file = sample.file or f"{sample.name}.py"
     line = next(i for i, text in enumerate(texts[file].split("\n"), start=1) if text.strip().startswith(sample.loop))
     bundle = Bundle.create(folder)
-    bundle.save(Manifest(tool_version="test", command=(), script=f"{sample.name}.py", created_at="", source_files=texts))
+    bundle.save(
+        Manifest(tool_version="test", command=(), script=f"{sample.name}.py", created_at="", source_files=texts)
+    )
     place = SourceSpan(file=file, first_line=line, last_line=line)
     bundle.save(Clock(step_label="", step_how="", step_location=place, host_step=Measurement(samples_ns=())))
     script = Script(str(SAMPLES / f"{sample.name}.py"), sample.argv, cwd=str(SAMPLES))

@@ -1,6 +1,5 @@
 """Blockers: each is reported at the user's line, and the script without it is verified."""
 
-
 import pytest
 from verify_runs import PROGRAMS, Case, run_cases
 

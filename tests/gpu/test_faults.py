@@ -1,6 +1,5 @@
 """Planted faults: a capture succeeds and would train or compute something else. None may pass as verified."""
 
-
 import pytest
 from verify_runs import PROGRAMS, Case, run_cases
 

@@ -19,7 +19,9 @@ from advisor.verify.plan import Candidate, Sources, foreseen
 from advisor.workload.verify_job import Schedule, VerifySpec
 
 PROGRAMS = Path(__file__).parent / "programs"
-INDEX = {entry["file"]: entry for entry in json.loads((PROGRAMS / "INDEX.json").read_text(encoding="utf-8"))["programs"]}
+INDEX = {
+    entry["file"]: entry for entry in json.loads((PROGRAMS / "INDEX.json").read_text(encoding="utf-8"))["programs"]
+}
 FORESEEN = "foreseen"  # the fixes that the source calls for
 SCHEDULE = Schedule(warmup=5, checks=10, block=4, blocks=6)  # 40 steps, as many as the programs make
 
