@@ -70,7 +70,7 @@ def test_unpinned_copies(line: str, blocker: str) -> None:
 @pytest.mark.parametrize(
     ("message", "blocker"),
     [
-        ("Attempting CUDA graph capture of step() for an instance of Adam but param_groups' capturable is False.", "optim-not-capturable"),
+        ("capture of step() for an instance of Adam but param_groups' capturable is False.", "optim-not-capturable"),
         ("lr as a Tensor is not supported for capturable=False and foreach=True", "optim-lr-tensor"),
         ("Attempt to increase offset for a CUDA generator not in capture mode.", "rng-unregistered"),
         ("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture", "rng-get-state"),
