@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from statistics import median
+from typing import Final
 
 from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcome, Region, Verdict, Verification
 from advisor.rules import Facts
@@ -46,9 +48,7 @@ def with_verification(verdict: Verdict, verification: Verification | None) -> Ve
         return _verified(best)
     if best_fixed is not None:
         return _verified_with_fix(best_fixed, best, _first(as_written, Outcome.BLOCKED))
-    failed = (
-        _first(attempts, Outcome.DIFFERS) or _first(attempts, Outcome.NOT_FASTER) or _first(attempts, Outcome.BLOCKED)
-    )
+    failed = next((found for outcome in _FAILURES if (found := _first(attempts, outcome)) is not None), None)
     return _failed(failed, verdict) if failed is not None else verdict
 
 
@@ -145,8 +145,8 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
 def _profiler_may_have_caused_it(facts: Facts, best: Estimate) -> Verdict:
     if best.kind == NumberKind.PROFILED:
         why = (
-            f"as traced, one graph over {_label(facts, best.region_id)} would save {format_ratio(best.saved_ns / best.before_ns)} "
-            f"of a step, but a profiler can slow the CPU side {PROFILER_INFLATION}×, and without it the GPU may never wait"
+            f"as traced, one graph over {_label(facts, best.region_id)} would save "
+            f"{format_ratio(best.saved_ns / best.before_ns)} of a step, but a profiler can slow the CPU side {PROFILER_INFLATION}×, and without it the GPU may never wait"
         )
     else:
         why = f"the estimate for {_label(facts, best.region_id)} is too wide: {_range(best)}"
@@ -191,7 +191,8 @@ def _long_gaps(facts: Facts) -> Verdict:
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
         sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, other "
-        f"work of the program on the CPU and not the rate of launches; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
+        f"work of the program on the CPU and not the rate of launches; the GPU is busy "
+        f"{format_ratio(facts.busy_ratio)} of the time.",
         reasons=_other_causes(facts),
         next_step=_instead(facts),
         kind=NumberKind.PROFILED,
@@ -316,7 +317,8 @@ def _verified(attempt: Attempt) -> Verdict:
 
 
 def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | None) -> Verdict:
-    fixes = ", ".join(fix.title for fix in fixed.fixes)
+    places = Counter(fix.title for fix in fixed.fixes)
+    fixes = ", ".join(title if count == 1 else f"{title} ({count} places)" for title, count in places.items())
     change = f"with one change ({fixes})" if len(fixed.fixes) == 1 else f"with {len(fixed.fixes)} changes ({fixes})"
     if best is not None:
         head, answer = f"As written, one graph over {best.region_label} makes a step {_gain(best)}", Answer.GRAPH_IT
@@ -334,20 +336,24 @@ def _verified_with_fix(fixed: Attempt, best: Attempt | None, blocked: Attempt | 
     )
 
 
+# What an attempt without a gain means for the whole, the most telling first. An attempt that says nothing about the script
+# (a crash, a time limit) leaves the gain open, and says so.
+_FAILURES: Final = {
+    Outcome.DIFFERS: (Answer.BLOCKED, "Do not graph it as written"),
+    Outcome.NOT_FASTER: (Answer.NOT_WORTH_IT, "Not worth it"),
+    Outcome.BLOCKED: (Answer.BLOCKED, "Blocked"),
+    Outcome.NO_REPLAY: (Answer.BLOCKED, "Blocked, no replay could run"),
+    Outcome.TIMED_OUT: (Answer.CANNOT_TELL, "Cannot tell, the attempt ran into its time limit"),
+    Outcome.CRASHED: (Answer.CANNOT_TELL, "Cannot tell, the attempt crashed"),
+}
+
+
 def _failed(attempt: Attempt, before: Verdict) -> Verdict:
-    answers = {
-        Outcome.DIFFERS: Answer.BLOCKED,
-        Outcome.NOT_FASTER: Answer.NOT_WORTH_IT,
-        Outcome.BLOCKED: Answer.BLOCKED,
-    }
-    words = {
-        Outcome.DIFFERS: "Do not graph it as written: the results differ",
-        Outcome.NOT_FASTER: "Not worth it",
-        Outcome.BLOCKED: "Blocked",
-    }
+    answer, words = _FAILURES[attempt.outcome]
+    message = attempt.message.removeprefix("not worth a graph: ").removeprefix("blocked ")
     return Verdict(
-        answer=answers[attempt.outcome],
-        sentence=f"{words[attempt.outcome]}: {attempt.message}",
+        answer=answer,
+        sentence=f"{words}: {message}",
         reasons=(f"before the attempt: {before.sentence}",),
         region_id=attempt.region_id,
         attempt_id=attempt.id,

@@ -147,11 +147,24 @@ def test_verified_only_with_a_fix_stays_blocked_as_written():
 
 @pytest.mark.parametrize(
     ("outcome", "answer"),
-    [(Outcome.DIFFERS, Answer.BLOCKED), (Outcome.NOT_FASTER, Answer.NOT_WORTH_IT), (Outcome.BLOCKED, Answer.BLOCKED)],
+    [
+        (Outcome.DIFFERS, Answer.BLOCKED),
+        (Outcome.NOT_FASTER, Answer.NOT_WORTH_IT),
+        (Outcome.BLOCKED, Answer.BLOCKED),
+        (Outcome.NO_REPLAY, Answer.BLOCKED),
+        (Outcome.CRASHED, Answer.CANNOT_TELL),
+        (Outcome.TIMED_OUT, Answer.CANNOT_TELL),
+    ],
 )
 def test_failed_attempts_overrule_the_estimate(outcome, answer):
     assert after(attempt(outcome)).answer == answer
 
 
-def test_a_crash_alone_changes_nothing():
-    assert after(attempt(Outcome.CRASHED)) == decide(facts())
+def test_an_attempt_that_was_not_made_changes_nothing():
+    assert after(attempt(Outcome.NOT_ATTEMPTED)) == decide(facts())
+
+
+def test_the_same_fix_at_several_places_is_said_once():
+    defer = Fix(id="defer", title="defer the read")
+    verdict = after(attempt(Outcome.VERIFIED, fixes=(defer, defer, defer)))
+    assert "with 3 changes (defer the read (3 places)) one graph" in verdict.sentence
