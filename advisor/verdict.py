@@ -144,9 +144,10 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
 
 def _profiler_may_have_caused_it(facts: Facts, best: Estimate) -> Verdict:
     if best.kind == NumberKind.PROFILED:
+        share = format_ratio(best.saved_ns / best.before_ns)
         why = (
-            f"as traced, one graph over {_label(facts, best.region_id)} would save "
-            f"{format_ratio(best.saved_ns / best.before_ns)} of a step, but a profiler can slow the CPU side {PROFILER_INFLATION}×, and without it the GPU may never wait"
+            f"as traced, one graph over {_label(facts, best.region_id)} would save {share} of a step, but a profiler can slow "
+            f"the CPU side {PROFILER_INFLATION}×, and without it the GPU may never wait"
         )
     else:
         why = f"the estimate for {_label(facts, best.region_id)} is too wide: {_range(best)}"
