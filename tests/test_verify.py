@@ -24,7 +24,7 @@ from advisor.model import (
     SourceSpan,
     Verification,
 )
-from advisor.verify import Options, children, chosen, combine, plan, run, search
+from advisor.verify import Options, children, chosen, combine, plan, run, schedule_for, search
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import Eager
 from advisor.verify.plan import Candidate, Sources
@@ -562,6 +562,11 @@ def test_run_writes_the_verification(tmp_path: Path, monkeypatch: pytest.MonkeyP
     made = bundle(tmp_path)
     found = run(made, Options())
     assert found == made.load(Verification) and found.attempts[0].region_label == "train.py:3-6"
+
+
+def test_distributed_training_warms_up_longer() -> None:
+    assert schedule_for(sources("x = 1"), Schedule()).warmup == 5
+    assert schedule_for(sources("model = DistributedDataParallel(model)"), Schedule()).warmup == 12
 
 
 def test_regions_a_user_may_name() -> None:

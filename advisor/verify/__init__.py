@@ -10,6 +10,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from advisor import marks
 from advisor.bundle import Bundle
@@ -22,7 +25,8 @@ from advisor.verify.search import Limits, Search
 from advisor.workload import spans
 from advisor.workload.verify_job import Schedule
 
-FOLDER = "verify"
+FOLDER: Final = "verify"
+DISTRIBUTED_WARMUP: Final = 12
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,20 @@ def run(bundle: Bundle, options: Options) -> Verification:
     script = options.script or script_of(manifest)
     sources = Sources(_texts(manifest, script))
     candidates = [chosen(sources, options.region, analysis)] if options.region else _candidates(sources, loop, analysis)
-    search = Search(script, sources, loop, bundle.path(FOLDER), options.limits, options.schedule, options.tell)
+    schedule = schedule_for(sources, options.schedule)
+    search = Search(script, sources, loop, bundle.path(FOLDER), options.limits, schedule, options.tell)
     if not candidates:
         search.notes.append("no span of the hot loop can be skipped as a whole; name one with --region file:first-last")
     verification = search.run(candidates, options.strategies)
     bundle.save(verification)
     return verification
+
+
+def schedule_for(sources: Sources, schedule: Schedule) -> Schedule:
+    """DistributedDataParallel rebuilds its buckets and logs in its first ten steps: none of those may be captured."""
+    distributed = any("DistributedDataParallel" in text for text in sources.texts.values())
+    warmup = max(schedule.warmup, DISTRIBUTED_WARMUP) if distributed else schedule.warmup
+    return msgspec.structs.replace(schedule, warmup=warmup)
 
 
 def script_of(manifest: Manifest) -> Script:

@@ -28,7 +28,7 @@ class Switches:
 
     `clone_outputs`: a live-out is cloned after every replay, so that a value the script keeps is never overwritten.
     `stage_inputs`: moving live-ins are copied into the captured ones. `clear_autocast`: casts cached outside the span
-    are dropped before the capture. `keep_grads`: `.grad` is pointed back at the graph's memory after every replay.
+    are dropped before the capture.
     `register_generators`: random generators among the live-ins are made known to the graph.
     """
 
@@ -36,7 +36,6 @@ class Switches:
     clone_outputs: bool = True
     stage_inputs: bool = True
     clear_autocast: bool = True
-    keep_grads: bool = False
     register_generators: bool = False
 
 
@@ -196,8 +195,6 @@ class Recording:
             self.hazards(hazard, _GRADS[hazard])
         self.graph.replay()
         self._write_back(leaves)
-        if self.switches.keep_grads:
-            self.grads.restore()
         self.grads.after(eager=False)
         changed = self.watch.changed()
         if changed:

@@ -177,7 +177,6 @@ class Child:
             clone_outputs=self.spec.clone_outputs,
             stage_inputs=self.spec.stage_inputs,
             clear_autocast=self.spec.clear_autocast,
-            keep_grads="keep-grads" in fixes,
             register_generators="generator" in fixes,
         )
         self.session.runtime = SpanRuntime(what, self.session, switches)

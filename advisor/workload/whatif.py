@@ -8,7 +8,6 @@ their diff shows the line that would ask for them.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -24,12 +23,10 @@ TITLES: Final[dict[str, str]] = {
     "stage": "prepare the input before the span",
     "defer": "read the value after the span instead of inside it",
     "zero-grad": "zero the gradients in place: zero_grad(set_to_none=False)",
-    "non-blocking": "copy with non_blocking=True",
     "generator": "register the generator with the graph",
     "error-mode": 'capture with capture_error_mode="relaxed"',
-    "keep-grads": "keep the gradients in the graph's memory",
 }
-RUNTIME: Final = frozenset({"capturable", "lr-tensor", "fused", "generator", "error-mode", "keep-grads"})
+RUNTIME: Final = frozenset({"capturable", "lr-tensor", "fused", "generator", "error-mode"})
 _HOST_READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
 _ARGUMENTS: Final = {"capturable": "capturable=True", "fused": "fused=True"}
 
@@ -210,8 +207,6 @@ def edits(fix: FixSpec, tree: ast.Module, span: list[ast.stmt]) -> list[Edit]:
         return [found] if found else []
     if fix.id == "zero-grad":
         return [edit for node in ast.walk(tree) if isinstance(node, ast.Expr) for edit in _zero_grad(node, fix.line)]
-    if fix.id == "non-blocking":
-        return [edit for node in ast.walk(tree) if isinstance(node, ast.stmt) for edit in _non_blocking(node, fix.line)]
     return []
 
 
@@ -221,21 +216,6 @@ def _zero_grad(node: ast.Expr, line: int) -> Iterable[Edit]:
         if line in (0, node.lineno):
             text = f"{ast.unparse(call.func)}(set_to_none=False)"
             yield Edit(node.lineno, node.end_lineno or node.lineno, (text,))
-
-
-def _non_blocking(node: ast.stmt, line: int) -> Iterable[Edit]:
-    if node.lineno != line or list(blocks_of(node)):
-        return
-    text = ast.unparse(node)
-    changed = re.sub(r"\.(to|cuda)\(([^()]*)\)", _add_non_blocking, text)
-    if changed != text:
-        yield Edit(node.lineno, node.end_lineno or node.lineno, (changed,))
-
-
-def _add_non_blocking(found: re.Match[str]) -> str:
-    if "non_blocking" in found[2]:
-        return found[0]
-    return f".{found[1]}({found[2] + ', ' if found[2] else ''}non_blocking=True)"
 
 
 def apply(tree: ast.Module, located: Located, changes: Iterable[Edit]) -> Located:
