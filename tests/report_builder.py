@@ -338,7 +338,8 @@ def blocked(**other: Any) -> Attempt:
         "blocker": Blocker(
             id="opt-capturable", title="Adam without capturable=True", found_by="capture",
             evidence="RuntimeError: Attempting CUDA graph capture of step() for an instance of Adam but …",
-            fix="pass capturable=True", location=span(13), library_location="/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:432",
+            fix="pass capturable=True", location=span(13),
+            library_location="/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:432",
         ),
         "wall_ns": 9_000_000 * US,
     }  # fmt: skip
