@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,10 +103,15 @@ def _with_counts(base: Attempt, report: ChildReport) -> Attempt:
     )
 
 
+# Where the environment lies on a machine is nobody else's business, and may hold a user's name.
+_PACKAGES: Final = re.compile(r"^.*/(?:site|dist)-packages/")
+
+
 def _blocked(base: Attempt, report: ChildReport) -> Attempt:
     failed = report.failed
     assert failed is not None
     title, fix = KINDS[failed.blocker]
+    library = _PACKAGES.sub("", failed.library)
     where = SourceSpan(file=failed.file, first_line=failed.line, last_line=failed.line) if failed.file else None
     blocker = Blocker(
         id=failed.blocker,
@@ -113,11 +119,11 @@ def _blocked(base: Attempt, report: ChildReport) -> Attempt:
         evidence=failed.evidence,
         fix=fix,
         location=where,
-        library_location=failed.library,
+        library_location=library,
         found_by="capture",
     )
     place = where.label if where else base.region_label
-    inside = f", raised in {failed.library}" if failed.library else ""
+    inside = f", raised in {library}" if library else ""
     return _with(base, outcome=Outcome.BLOCKED, blocker=blocker, message=f"blocked at {place}: {title}{inside}")
 
 
