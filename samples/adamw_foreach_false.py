@@ -38,7 +38,8 @@ def train_step(x, y):
 
 marks = []
 for step in range(args.steps):
-    loss = train_step(images[step % 4], labels[step % 4])
+    x, y = images[step % 4], labels[step % 4]
+    loss = train_step(x, y)
     if step % args.log_every == 0:
         print(f"step {step:4d}  loss {loss.item():.6f}", flush=True)
         marks.append(time.perf_counter())

@@ -37,7 +37,8 @@ def main():
 
     marks = []
     for step in range(args.steps):
-        scores, labels = classifier(requests[step % 8])
+        image = requests[step % 8]
+        scores, labels = classifier(image)
         if step % args.log_every == 0:
             print(f"request {step:4d}  label {labels[0, 0].item()}  score {scores[0, 0].item():.5f}", flush=True)
             marks.append(time.perf_counter())

@@ -56,12 +56,13 @@ real_label, fake_label = 1.0, 0.0
 optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(0.5, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(0.5, 0.999))
 images = torch.rand(8, opt.batch, 3, 32, 32, device=device) * 2 - 1
+dataloader = [(images[i % 8], i) for i in range(opt.steps)]
 
 marks = []
-for i in range(opt.steps):
+for i, data in enumerate(dataloader):
     # (1) Update D network: maximize log(D(x)) + log(1 - D(G(z)))
     netD.zero_grad()
-    real_cpu = images[i % 8]
+    real_cpu = data[0].to(device)
     batch_size = real_cpu.size(0)
     label = torch.full((batch_size,), real_label, dtype=real_cpu.dtype, device=device)
     output = netD(real_cpu).view(-1)

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pandas as pd
@@ -447,6 +448,37 @@ def test_text_where_numbers_belong_is_refused(tmp_path):
     path = write(tmp_path / "x.sqlite", {KERNEL: [kernel("soon", 9, 1)]})
     with pytest.raises(TraceError, match=f"table {KERNEL} holds something else than integers"):
         load(path)
+
+
+def test_a_name_in_another_encoding_does_not_cost_the_trace(tmp_path):
+    path = write(tmp_path / "x.sqlite", {NVTX: [nvtx(1, 9, "caf\u00e9")], RUNTIME: [api(1, 2, 1)]})
+    path.write_bytes(path.read_bytes().replace("caf\u00e9".encode(), b"caf\xe9\xe9"))
+    assert read(path).ranges["name"].tolist() == ["caf\ufffd\ufffd"]
+
+
+def test_random_damage_is_read_or_refused_but_never_a_crash(tmp_path):
+    """Bytes changed and pages wiped anywhere after the header: a timeline comes out, or one line."""
+    rows = {
+        KERNEL: [kernel(10 * at, 10 * at + 5, at) for at in range(60)],
+        RUNTIME: [api(10 * at - 8, 10 * at - 4, at) for at in range(1, 60)],
+        NVTX: [nvtx(10 * at, 10 * at + 9, f"aten::mm, op_id = {at}") for at in range(60)],
+        "TARGET_INFO_GPU": [{"id": 0, "name": "gpu", "cuDevice": 0}],
+    }
+    path = write(tmp_path / "x.sqlite", rows)
+    good, random = path.read_bytes(), Random(20)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(120):
+        data = bytearray(good)
+        for _ in range(random.choice((1, 5, 40))):
+            data[random.randrange(100, len(data))] = random.randrange(256)
+        path.write_bytes(data)
+        try:
+            load(path)
+            outcomes["read"] += 1
+        except TraceError as error:
+            assert "\n" not in str(error)
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 5
 
 
 def test_a_database_of_another_kind_is_refused(tmp_path):

@@ -14,7 +14,7 @@ import msgspec
 
 from advisor import __version__
 from advisor.bundle import NSYS_NAME, REPORT_NAME, TRACE_NAME, Bundle, write_atomically
-from advisor.errors import EXIT_OK, ScriptFailed, UsageError
+from advisor.errors import EXIT_OK, ScriptFailed, TraceError, UsageError
 from advisor.model import Analysis, Calibration, Clock, Manifest
 from advisor.runner import export_sqlite, find_nsys, log_tail, nsys_prefix, run_job
 from advisor.units import format_ns
@@ -223,6 +223,8 @@ class Session:
         from advisor.advise import Evidence, analyze
 
         name = NSYS_NAME if self.options.tracer == "nsys" else TRACE_NAME
+        if not self.bundle.path(name).exists():
+            raise TraceError(f"nothing was recorded: {self.options.target} has not used torch; is it the right script?")
         timeline = load(self.bundle.path(name))
         clock = self.bundle.load(Clock)
         evidence = Evidence(

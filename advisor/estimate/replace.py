@@ -67,6 +67,8 @@ def with_graphs(model: StepModel, spans: Spans, costs: GraphCosts, *, keep_syncs
     time keeps the gap it had, since a graph changes nothing there.
     """
     owner = spans.owner(model)
+    if not (owner >= 0).any():
+        return model
     launches = np.bincount(owner[owner >= 0], model.count[owner >= 0], len(spans.start_ns)) > 0
     owner = np.where((owner >= 0) & launches[np.maximum(owner, 0)], owner, -1)
     if not (owner >= 0).any():

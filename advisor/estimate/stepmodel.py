@@ -28,6 +28,7 @@ Bools = npt.NDArray[np.bool_]
 NONE: Final = -(1 << 40)  # no such item; -1 is the last item of the step before
 STREAM_GAP_NS: Final = 1_000.0  # between two queued items of a stream, where the step shows none
 QUEUE_LIMIT: Final = 1_000  # the driver blocks a launch with about 1024 pending
+_LONG_AGO: Final = -(1 << 61)
 _OVERHEAD_FLOOR: Final = 0.2  # of a traced duration that is left when the profiler's cost is taken off
 _WAIT_EVENTS: Final = frozenset(name for name in ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"))
 
@@ -172,8 +173,10 @@ def build_model(timeline: Timeline, steps: StepWindows, index: int, costs: Costs
 
 @dataclass(frozen=True)
 class _ItemTimes:
-    """Recorded times of the step's items in launch order; `call` is the position of each one's launch."""
+    """Recorded times of the step's items in launch order; `call` is the position of each one's launch, `before` the end of what
+    ran on its stream before it, in this step or an earlier one."""
 
+    before: Ints
     start: Ints
     end: Ints
     stream: Ints
@@ -184,12 +187,24 @@ class _ItemTimes:
     def of(cls, timeline: Timeline, order: Ints, call: Ints) -> _ItemTimes:
         rows = timeline.items.iloc[order]
         return cls(
+            _stream_before(timeline, rows)[order],
             rows["start_ns"].to_numpy(),
             rows["end_ns"].to_numpy(),
             pd.factorize(rows["stream"].to_numpy())[0].astype(np.int64),
             call.astype(np.int64),
             (rows["kind"] == "memcpy").to_numpy(),
         )
+
+
+def _stream_before(timeline: Timeline, rows: pd.DataFrame) -> Ints:
+    """For every item of the device the rows lie on: when the items begun before it on its stream were over. int64 (items,)."""
+    items = timeline.items
+    made = np.full(len(items), _LONG_AGO, dtype=np.int64)
+    device = items[(items["rank"] == rows["rank"].iloc[0]) & (items["device"] == rows["device"].iloc[0])]
+    for positions in device.groupby("stream", sort=False).indices.values():
+        mine = device.index.to_numpy()[positions]  # items are in order of their start
+        made[mine[1:]] = np.maximum.accumulate(items["end_ns"].to_numpy()[mine])[:-1]
+    return made
 
 
 def _cpu_window(steps: StepWindows, index: int) -> tuple[int, int, bool]:
@@ -283,20 +298,15 @@ def _waits(calls: pd.DataFrame, items: _ItemTimes, first: Ints, own: Floats) -> 
 def _item_limits(calls: pd.DataFrame, items: _ItemTimes, costs: Costs, cap: Floats) -> tuple[Floats, Floats, Bools]:
     """Lead and gap of each item, and which were launched late. Where the recording cannot show one of the two, because the
     other decided, the median of those that show it stands in."""
-    n = len(items.start)
     called, returned = calls["start_ns"].to_numpy()[items.call], calls["end_ns"].to_numpy()[items.call]
-    before = np.full(n, np.iinfo(np.int64).min // 2)
-    for stream in range(int(items.stream.max()) + 1 if n else 0):
-        rows = np.flatnonzero(items.stream == stream)
-        before[rows[1:]] = items.end[rows[:-1]]
-    late = (before < returned) & (items.call != np.concatenate(([-1], items.call[:-1])))
+    late = (items.before < returned) & (items.call != np.concatenate(([-1], items.call[:-1])))
     seen = (items.start - called).astype(np.float64)
     shown = late & (seen >= 0)
     usual = float(np.median(seen[shown])) if shown.any() else costs.launch_to_start.expected
     lead = np.where(shown, seen, min(usual, 3 * costs.launch_to_start.high))
     lead = np.minimum(lead, np.where(np.isfinite(cap[items.call]), cap[items.call], np.inf))
-    waited = ~late & (before > np.iinfo(np.int64).min // 4)
-    apart = (items.start - before).astype(np.float64)
+    waited = ~late & (items.before > _LONG_AGO)
+    apart = (items.start - items.before).astype(np.float64)
     usual_gap = float(np.clip(np.median(apart[waited]), 0.0, 3_000.0)) if waited.any() else STREAM_GAP_NS
     return lead, np.where(waited, apart, usual_gap), late
 

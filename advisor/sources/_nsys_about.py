@@ -52,25 +52,27 @@ def gpu_names(database: Database, pid: int) -> dict[int, str]:
     there = database.columns("TARGET_INFO_GPU")
     if not {"id", "name"} <= there:
         return {}
-    by_id = {_number(key): str(name) for key, name in database.rows("SELECT id, name FROM TARGET_INFO_GPU")}
+    by_id = _by_number(database.rows("SELECT id, name FROM TARGET_INFO_GPU"))
     if {"gpuId", "cudaId", "pid"} <= database.columns("TARGET_INFO_CUDA_DEVICE"):
         rows = database.rows(f"SELECT cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE pid = {int(pid)}")
         if rows:
-            return {_number(device): by_id[_number(gpu)] for device, gpu in rows if _number(gpu) in by_id}
+            return _by_number([(device, by_id[gpu]) for device, gpu in rows if isinstance(gpu, int) and gpu in by_id])
     number = "ifnull(cuDevice, id)" if "cuDevice" in there else "id"
-    return {_number(device): str(name) for device, name in database.rows(f"SELECT {number}, name FROM TARGET_INFO_GPU")}
+    return _by_number(database.rows(f"SELECT {number}, name FROM TARGET_INFO_GPU"))
 
 
-def _number(value: object) -> int:
-    return int(str(value))
+def _by_number(rows: list[tuple[object, ...]]) -> dict[int, str]:
+    """(number, text) rows as a dictionary; rows without a number say nothing."""
+    return {number: str(text) for number, text in rows if isinstance(number, int)}
 
 
 def complaints(database: Database) -> tuple[QualityNote, ...]:
     """A note when the recorder itself says that events are missing."""
     if not {"severity", "text"} <= database.columns("DIAGNOSTIC_EVENT"):
         return ()
-    rows = database.rows("SELECT severity, text FROM DIAGNOSTIC_EVENT WHERE text IS NOT NULL ORDER BY rowid")
-    texts = [str(text) for severity, text in rows if _number(severity) > _INFO_LEVEL and _LOSS.search(str(text))]
+    where = f"text IS NOT NULL AND severity > {_INFO_LEVEL}"
+    rows = database.rows(f"SELECT text FROM DIAGNOSTIC_EVENT WHERE {where} ORDER BY rowid")
+    texts = [str(text) for (text,) in rows if _LOSS.search(str(text))]
     if not texts:
         return ()
     # Paths tell of the machine and its user, not of the trace.

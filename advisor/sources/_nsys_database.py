@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 MAGIC: Final = b"SQLite format 3\0"
 NULL: Final = int(np.iinfo(np.int64).min)  # stands for SQL NULL in an integer column
+_SAID_LIMIT: Final = 120
 _PROCESS_BITS: Final = 24
 _LOW: Final = (1 << _PROCESS_BITS) - 1
 
@@ -36,9 +37,13 @@ def opened(path: Path) -> Iterator[Database]:
     connection = None
     try:
         connection = sqlite3.connect(uri, uri=True)
+        # A name in another encoding must not cost the trace.
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
         yield Database(path, connection)
-    except sqlite3.Error as error:
-        raise TraceError(f"{path}: damaged SQLite file ({error}); export the report again") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter when SQLite quotes damaged bytes
+        # SQLite quotes whole CREATE statements, over many lines.
+        said = " ".join(str(error).split())[:_SAID_LIMIT]
+        raise TraceError(f"{path}: damaged SQLite file ({said}); export the report again") from error
     finally:
         if connection is not None:
             connection.close()
@@ -106,7 +111,8 @@ class Database:
         """StringIds: id -> text."""
         if not {"id", "value"} <= self.columns("StringIds"):
             return {}
-        return {int(str(key)): str(value) for key, value in self.rows("SELECT id, value FROM StringIds")}
+        rows = self.rows("SELECT id, value FROM StringIds WHERE value IS NOT NULL")
+        return {key: str(value) for key, value in rows if isinstance(key, int)}
 
     def names(self, ids: Ints, missing: str) -> pd.Categorical:
         """Texts of string ids as a categorical; `missing` where there is no such string."""

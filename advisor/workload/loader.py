@@ -111,11 +111,15 @@ def _run(module: types.ModuleType, file: SourceFile, transform: Transform) -> Ou
     except StopRun:
         return Outcome("stopped")
     except SystemExit as wanted:
-        return Outcome("stopped") if _from_stop(wanted) else Outcome("exited", _exit_code(wanted), wanted)
+        # A fresh one: the original's traceback would keep the script's objects alive past their time.
+        return (
+            Outcome("stopped") if _from_stop(wanted) else Outcome("exited", exit_code(wanted), SystemExit(wanted.code))
+        )
     except BaseException as error:  # the boundary to the user's code: everything it raises ends here
         if _from_stop(error):
             return Outcome("stopped")
         strip_frames(error)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         return Outcome("failed", 1, error)
     return Outcome("finished")
@@ -125,7 +129,8 @@ def _unchanged(tree: ast.Module, _file: SourceFile) -> ast.Module:
     return tree
 
 
-def _exit_code(wanted: SystemExit) -> int:
+def exit_code(wanted: SystemExit) -> int:
+    """The process exit code Python makes of it."""
     if wanted.code is None:
         return 0
     return wanted.code if isinstance(wanted.code, int) else 1

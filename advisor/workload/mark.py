@@ -130,6 +130,7 @@ class Emitter:
     def __init__(
         self, constructs: Mapping[int, Construct], wanted: Callable[[Construct, str], bool], *, record: bool
     ) -> None:
+        self.muted = False  # marks are looked up and prepared, but nothing is opened
         self._constructs = constructs
         self._wanted = wanted
         self._make_record = record_factory() if record else None
@@ -199,6 +200,8 @@ class Emitter:
         return found
 
     def push(self, made: Range) -> None:
+        if self.muted:
+            return
         record = made.record()
         if record is not None:
             record.__enter__()

@@ -71,7 +71,10 @@ class ModuleNames:
 
 
 class ModuleRanges:
-    """Emits one range per nn.Module call and per optimizer step while installed."""
+    """Emits one range per nn.Module call and per optimizer step while installed.
+
+    torch.compile traces hooks along with the module they hang on; inside its trace these return at once.
+    """
 
     def __init__(self, emitter: Emitter, wanted: Callable[[str], bool]) -> None:
         self._emitter = emitter
@@ -81,21 +84,31 @@ class ModuleRanges:
         self._hooks = Removable()
 
     def install(self) -> None:
+        """Hook in. Done some steps before ranges are wanted, since compiled modules compile again for it."""
+        from torch.compiler import is_compiling
         from torch.nn.modules import module
 
-        self._hooks.add(module.register_module_forward_pre_hook(self._before))
-        self._hooks.add(module.register_module_forward_hook(self._after, always_call=True))
+        def before(one: Any, _args: Any) -> None:
+            if not is_compiling():
+                self._before(one)
+
+        def after(one: Any, _args: Any, _output: Any) -> None:
+            if not is_compiling():
+                self._after(one)
+
+        self._hooks.add(module.register_module_forward_pre_hook(before))
+        self._hooks.add(module.register_module_forward_hook(after, always_call=True))
         self._hooks.add(watch_optimizers(self._before_step, self._after_step))
 
     def remove(self) -> None:
         self._hooks.remove()
 
-    def _before(self, module: Any, _args: Any) -> None:
+    def _before(self, module: Any) -> None:
         made = self._range(module)
         if made is not None:
             self._emitter.push(made)
 
-    def _after(self, module: Any, _args: Any, _output: Any) -> None:
+    def _after(self, module: Any) -> None:
         made = self._ranges.get(id(module))
         if made is not None:
             self._emitter.pop(made)

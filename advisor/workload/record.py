@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -194,6 +193,7 @@ class TracePass:
             self._session = NsysSession()
         else:
             self._session = TorchSession(self._job, lead, self._count)
+        self._listen()
         self._session.start()
 
     def _record_everything(self) -> None:
@@ -202,13 +202,23 @@ class TracePass:
             self._session = NsysSession()
         else:
             self._session = TorchSession(self._job, 0, None)
+        self._listen()
         self._session.start()
         self._emit()
 
     def _emit(self) -> None:
         """From here on every mark is a range."""
+        if self._emitter is not None:
+            self._emitter.muted = False
+            if self._hot >= 0:
+                self._emitter.loop(self._hot)
+
+    def _listen(self) -> None:
+        """Make every mark known, some steps before ranges are wanted: what torch.compile has compiled with the old marks
+        it compiles again."""
         record = self._job.options.get(TRACER_OPTION) != "nsys"
         emitter = Emitter(self._constructs, self._wanted, record=record)
+        emitter.muted = True
         self._emitter = emitter
         self._modules = ModuleRanges(emitter, lambda label: self._matches(label))
         self._modules.install()
@@ -218,8 +228,6 @@ class TracePass:
         else:
             on_region(self._user_region)
         MARKS.install(self._composed(emitter))
-        if self._hot >= 0:
-            emitter.loop(self._hot)
 
     def _composed(self, emitter: Emitter) -> dict[str, Handler]:
         """Ranges, and for the hot loop the steps between closing one iteration's range and opening the next."""
@@ -299,8 +307,6 @@ class TracePass:
         self._progress.write("finish", self._count, self._count)
         if self._session is not None:
             self._session.export()
-        elif "torch" not in sys.modules:
-            print("cgadvisor: the script never imported torch; nothing was recorded", file=sys.stderr)
 
 
 def step_count(plan: Plan, wanted: int) -> int:

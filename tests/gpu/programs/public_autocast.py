@@ -31,9 +31,10 @@ images = torch.randn(8, 16, 3, 16, 16, device=device)
 labels = torch.randint(0, 10, (8, 16), device=device)
 
 for step in range(steps):
+    x, y = images[step % 8], labels[step % 8]
     with torch.autocast(device, dtype=torch.bfloat16):  # <- first
-        logits = model(images[step % 8])
-        loss = F.cross_entropy(logits, labels[step % 8])
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
