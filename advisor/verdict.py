@@ -33,7 +33,8 @@ def decide(facts: Facts) -> Verdict:
         return _not_worth_it(facts, best)
     if _least_speedup(best) < _LEAST_SURE:
         return _profiler_may_have_caused_it(facts, best)
-    if free is not None and _pays(facts, free) and (free is best or free.saved_ns >= best.saved_ns / 2):
+    sure = free is not None and _pays(facts, free) and _least_speedup(free) >= _LEAST_SURE
+    if free is not None and sure and (free is best or free.saved_ns >= best.saved_ns / 2):
         return _probably(facts, free, best)
     return _blocked_verdict(facts, best)
 
