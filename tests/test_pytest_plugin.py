@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,9 +31,10 @@ def sandbox(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 def outcomes(sandbox: pytest.Pytester, body: str) -> tuple[dict[str, int], str]:
     sandbox.makepyfile(f"import pytest\n\n{body}")
-    result = sandbox.runpytest_subprocess(
-        "-p", "advisor.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", "-rs"
-    )
+    # Installed, the entry point has loaded the plugin already, and pytest refuses to load it twice.
+    installed = any(point.value == "advisor.pytest_plugin" for point in entry_points(group="pytest11"))
+    loaded = () if installed else ("-p", "advisor.pytest_plugin")
+    result = sandbox.runpytest_subprocess(*loaded, "-p", "no:cacheprovider", "--strict-markers", "-rs")
     return result.parseoutcomes(), result.stdout.str()
 
 
