@@ -15,6 +15,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from advisor.version import __version__
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from advisor.model import Analysis
     from advisor.timeline import Timeline
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "analyze", "load", "region"]
 
 F = TypeVar("F", bound=Callable[..., Any])

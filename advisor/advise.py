@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from advisor import __version__, metrics, quality
+from advisor import metrics, quality
 from advisor.config import Config
 from advisor.cut import median_step, step_cut, window_cut
 from advisor.estimate import estimate_regions
@@ -32,6 +32,7 @@ from advisor.regions.blockers import find_blockers
 from advisor.rules import Facts, all_findings
 from advisor.timeline import Timeline
 from advisor.verdict import decide
+from advisor.version import __version__
 
 _SCATTER_POINTS = 4_000
 _DEPTH_POINTS = 800

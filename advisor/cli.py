@@ -185,13 +185,14 @@ def gate(
 ) -> None:
     """Judge a run against a baseline and budgets: 0 pass, 1 fail, 2 usage, 3 bad input, 5 inconclusive."""
     from advisor.commands import gate as command
+    from advisor.commands.gate_sides import Options
 
     wanted = {"junit": junit, "sarif": sarif, "md": markdown, "json": json}
     files = {name: path for name, path in wanted.items() if path is not None}
     allowed, words = tuple(allow_missing or ()), tuple(script_args or ())
     if script is not None and run is not None:  # with --run there is no RUN: every word belongs to the script
         run, words = None, (str(run), *words)
-    options = command.Options(
+    options = Options(
         run, baseline, config, format_name, files, allowed, source_root, verbose, script, words, rounds
     )
     raise typer.Exit(command.run(options))

@@ -134,7 +134,7 @@ def budgets(limits: Mapping[str, Any]) -> tuple[Budget, ...]:
 
 
 def _snapshot(path: Path) -> Snapshot:
-    from advisor.commands.gate import side
+    from advisor.commands.gate_sides import side
     from advisor.config import Config
 
     return side(path, Config())

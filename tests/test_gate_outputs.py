@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.bundle import Bundle
-from advisor.commands.gate import Options, publish
+from advisor.commands.gate import publish
+from advisor.commands.gate_sides import Options
 from advisor.config import GateConfig
 from advisor.errors import BundleError
 from advisor.gate import GateVerdict, Status, judge

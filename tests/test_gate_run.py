@@ -10,8 +10,8 @@ import pytest
 from gate_runs import MS, analysis, attempt, clock, noisy, snapshot, step_region, verification
 
 from advisor.bundle import Bundle
-from advisor.commands.gate import Options
 from advisor.commands.gate_run import Profiler, judge_script, real_profiler
+from advisor.commands.gate_sides import Options
 from advisor.config import Budget, Config, GateConfig
 from advisor.errors import UsageError
 from advisor.gate import GateVerdict, Status

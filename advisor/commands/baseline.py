@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from advisor.commands.gate import side
+from advisor.commands.gate_sides import side
 from advisor.compare import bootstrap_median_interval, median
 from advisor.config import Config
 from advisor.errors import EXIT_OK, UsageError

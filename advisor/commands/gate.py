@@ -8,38 +8,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from advisor import __version__
 from advisor.bundle import write_atomically
+from advisor.commands.gate_run import judge_script
+from advisor.commands.gate_sides import Options, base_path, side
 from advisor.config import FILE_NAME, Config, load_config
 from advisor.errors import BundleError, UsageError
-from advisor.gate import GateVerdict, Snapshot, is_trace, judge, load_side
-from advisor.gate.baseline import DEFAULT_NAME
+from advisor.gate import GateVerdict, judge
 from advisor.gate.outputs import github, junit, markdown, sarif, terminal
+from advisor.version import __version__
 
 FORMATS: Final = ("text", "json", "md", "junit", "sarif")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line, typed. `files`: format -> file to write beside what is printed."""
-
-    run: Path | None
-    baseline: Path | None
-    config: Path | None = None
-    format: str = "text"
-    files: Mapping[str, Path] = field(default_factory=dict)
-    allow_missing: tuple[str, ...] = ()
-    source_root: str = ""
-    verbose: bool = False
-    script: Path | None = None  # --run: profile this now
-    script_args: tuple[str, ...] = ()
-    rounds: int = 5
 
 
 def run(options: Options) -> int:
@@ -54,8 +37,6 @@ def run(options: Options) -> int:
 
 def _verdict(options: Options, config: Config) -> GateVerdict:
     if options.script is not None:
-        from advisor.commands.gate_run import judge_script
-
         if options.run is not None:
             raise UsageError("give either a RUN folder or --run SCRIPT, not both")
         return judge_script(options, config)
@@ -63,24 +44,6 @@ def _verdict(options: Options, config: Config) -> GateVerdict:
         raise UsageError("nothing to judge: give a run folder, a findings.json, a trace, or --run SCRIPT")
     base = base_path(options)
     return judge(side(options.run, config), side(base, config) if base else None, config.gate)
-
-
-def side(path: Path, config: Config) -> Snapshot:
-    """The snapshot of a run folder, findings.json, baseline or recorded trace, which is analysed here and now."""
-    if not is_trace(path):
-        return load_side(path)
-    from advisor import analyze, load
-    from advisor.gate.counts import RunArtefacts, snapshot_of
-
-    return snapshot_of(RunArtefacts(analyze(load(path), config=config)), path.name)
-
-
-def base_path(options: Options) -> Path | None:
-    """The baseline asked for; else `cgadvisor-baseline.json` here; None when there is none."""
-    if options.baseline is not None:
-        return options.baseline
-    here = Path(DEFAULT_NAME)
-    return here if here.exists() else None
 
 
 def _config(options: Options) -> Config:

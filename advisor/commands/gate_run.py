@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from advisor.bundle import Bundle
-from advisor.commands.gate import Options, base_path, side
+from advisor.commands.gate_sides import Options, base_path, side
 from advisor.config import Config
 from advisor.errors import UsageError
 from advisor.gate import GateVerdict, Snapshot, Status, judge, load_side

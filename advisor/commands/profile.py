@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from advisor import __version__
 from advisor.bundle import NSYS_NAME, REPORT_NAME, TRACE_NAME, Bundle, write_atomically
 from advisor.errors import EXIT_OK, ScriptFailed, TraceError, UsageError
 from advisor.model import Analysis, Calibration, Clock, Manifest
 from advisor.runner import export_sqlite, find_nsys, log_tail, nsys_prefix, run_job
 from advisor.units import format_ns
+from advisor.version import __version__
 from advisor.workload import environment
 from advisor.workload.job import DEVICE_OPTION, Job, Progress, Result, result_path
 

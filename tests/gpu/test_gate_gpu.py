@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.commands.gate import Options
 from advisor.commands.gate_run import judge_script
+from advisor.commands.gate_sides import Options
 from advisor.config import Config
 from advisor.errors import EXIT_GATE_FAILED
 from advisor.gate import GateVerdict, Status
