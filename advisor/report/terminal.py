@@ -83,12 +83,16 @@ def _head(content: RunContent, width: int) -> list[str]:
     trace = content.analysis.trace
     parts = [
         f"cgadvisor {content.analysis.tool_version}".strip(),
-        content.manifest.script if content.manifest else ", ".join(trace.files[:2]),
+        content.manifest.script if content.manifest else _files(trace.files),
         ", ".join(dict.fromkeys(trace.gpu_names)),
         f"torch {trace.torch_version}" if trace.torch_version else "",
         f"{trace.rank_count} ranks" if trace.rank_count > 1 else "",
     ]
     return [shortened(" · ".join(part for part in parts if part), width)]
+
+
+def _files(files: tuple[str, ...]) -> str:
+    return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "") if files else ""
 
 
 def _verdict(content: RunContent, width: int) -> list[str]:
@@ -107,6 +111,9 @@ def _quality(content: RunContent, width: int) -> list[str]:
     graphs = content.device.graphs if content.device else None
     if graphs is not None and graphs.item_count:
         what += f", {format_ratio(graphs.item_ratio)} of them inside {format_count(graphs.launch_count)} graph replays"
+    if content.device is not None and len(content.analysis.devices) > 1:
+        count = len(content.analysis.devices)
+        what += f"; judged by rank {content.device.rank}, device {content.device.device}, which has most of {count} devices"
     bad = [note for note in notes if note.severity != Severity.INFO]
     lines = _wrapped("Trace", what + ("" if bad else "; nothing found that limits the findings"), width, 2)
     for note in bad[:3]:
