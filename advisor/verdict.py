@@ -11,7 +11,8 @@ from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcom
 from advisor.rules import Facts
 from advisor.units import format_count, format_ns, format_ratio, format_speedup
 
-# torch.profiler made the CPU side 1.1 to 2.1 times slower on the seven workloads measured on an H200 (docs/estimate.md).
+# torch.profiler without Python stacks made steps 1.1 to 2.03 times as long on the seven workloads measured on an H200
+# (docs/estimate.md). The tool's own trace pass is dearer, but its times are clocked again without a profiler.
 PROFILER_INFLATION = 2.1
 _LEAST_SURE = 1.05
 _GRAPHED = 0.9  # of the items inside replays: the program is graphed, what is left are copies and edges
