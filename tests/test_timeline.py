@@ -278,3 +278,19 @@ def test_nesting_equals_the_plain_definition(rows, times):
     for time, found in zip(times, innermost_at(frame, parent, calls), strict=True):
         open_ = [row for row, (start, length, tid) in enumerate(rows) if tid == MAIN and start <= time < start + length]
         assert found == (open_[-1] if open_ else -1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 25)), min_size=1, max_size=14))
+def test_the_quick_nesting_agrees_with_the_loop_wherever_it_answers(rows):
+    from advisor.nesting import _nest_thread, _nest_well_formed
+
+    order = sorted((start, start + length) for start, length in rows)
+    order.sort(key=lambda pair: (pair[0], -pair[1]))
+    starts, ends = (np.array(column, dtype=np.int64) for column in zip(*order, strict=True))
+    quick = _nest_well_formed(starts, ends)
+    partly = any(a < c < b < d for a, b in order for c, d in order)
+    assert (quick is None) == partly
+    if quick is not None:
+        slow = _nest_thread(starts, ends, 0)
+        assert quick[0].tolist() == slow[0].tolist()
+        assert quick[1].tolist() == slow[1].tolist()
