@@ -64,13 +64,22 @@ def complement(coverage: Coverage, start_ns: int, end_ns: int) -> Coverage:
 
 def intersection(one: Coverage, other: Coverage) -> Coverage:
     """What both cover."""
-    edges = np.sort(np.concatenate((one.starts, one.ends, other.starts, other.ends)))
-    if len(edges) < 2:
-        return _coverage(edges[:0], edges[:0])
-    starts, ends = edges[:-1], edges[1:]
-    # Between two neighbouring edges each set covers all or nothing.
-    both = (one.within(starts, ends) > 0) & (other.within(starts, ends) > 0)
-    return union(starts[both], ends[both])
+    first = np.searchsorted(other.ends, one.starts, side="right")
+    count = np.maximum(np.searchsorted(other.starts, one.ends, side="left") - first, 0)
+    mine = np.repeat(np.arange(len(count)), count)
+    theirs = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    # Pieces come in order and apart: within each set the intervals already do.
+    return _coverage(
+        np.maximum(one.starts[mine], other.starts[theirs]), np.minimum(one.ends[mine], other.ends[theirs])
+    )
+
+
+def difference(whole: Coverage, part: Coverage) -> Coverage:
+    """`whole` without `part`, which must lie inside it."""
+    starts = np.sort(np.concatenate((whole.starts, part.ends)))
+    ends = np.sort(np.concatenate((part.starts, whole.ends)))
+    keep = ends > starts  # a part that reaches an edge leaves an empty piece there
+    return _coverage(starts[keep], ends[keep])
 
 
 def grouped_union_ns(group: Ints, starts: Ints, ends: Ints, group_count: int) -> Ints:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.intervals import complement, grouped_union_ns, intersection, union
+from advisor.intervals import complement, difference, grouped_union_ns, intersection, union
 
 Pairs = list[tuple[int, int]]
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
@@ -46,7 +46,11 @@ def test_cutting_a_window_changes_no_sum(found, a, b, c):
 @given(pairs, pairs)
 def test_intersection_and_complement(one, other):
     both = intersection(cover(one), cover(other))
+    assert cells(list(zip(both.starts.tolist(), both.ends.tolist(), strict=True))) == cells(one) & cells(other)
     assert both.total_ns == len(cells(one) & cells(other))
+    rest = difference(cover(one), both)
+    assert cells(list(zip(rest.starts.tolist(), rest.ends.tolist(), strict=True))) == cells(one) - cells(other)
+    assert (rest.starts[1:] > rest.ends[:-1]).all()
     assert complement(cover(one), 5, 50).total_ns == len(set(range(5, 50)) - cells(one))
 
 

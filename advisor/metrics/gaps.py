@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from advisor import calls as api
-from advisor.intervals import Coverage, Ints, intersection, union
+from advisor.intervals import Coverage, Ints, difference, intersection, union
 from advisor.model import Cause, IdleByCause, Layer, Layers
 from advisor.tables import GAPS, rows_by
 from advisor.timeline import Timeline
@@ -180,19 +180,11 @@ def _layer_sets(start: Ints, end: Ints, submission: Ints, activity: _Activity) -
     working = intersection(before_return, activity.api_or_op)
     driver = intersection(before_return, activity.api)
     return {
-        Layer.LANGUAGE: _difference(before_return, working),
-        Layer.FRAMEWORK: _difference(working, driver),
+        Layer.LANGUAGE: difference(before_return, working),
+        Layer.FRAMEWORK: difference(working, driver),
         Layer.DRIVER: driver,
         Layer.SUBMISSION: union(returned, end),
     }
-
-
-def _difference(whole: Coverage, part: Coverage) -> Coverage:
-    """`whole` without `part`, where part lies inside whole."""
-    edges = np.sort(np.concatenate((whole.starts, whole.ends, part.starts, part.ends)))
-    starts, ends = edges[:-1], edges[1:]
-    keep = (whole.within(starts, ends) > 0) & (part.within(starts, ends) == 0)
-    return union(starts[keep], ends[keep])
 
 
 def _activity(timeline: Timeline, rank: int) -> _Activity:
