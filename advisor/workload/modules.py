@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -87,6 +88,9 @@ class ModuleRanges:
         """Hook in. Done some steps before ranges are wanted, since compiled modules compile again for it."""
         from torch.compiler import is_compiling
         from torch.nn.modules import module
+
+        # torch warns a script that compiles a module of hooks that are the tool's, not the script's.
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
 
         def before(one: Any, _args: Any) -> None:
             if not is_compiling():

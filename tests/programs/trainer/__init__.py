@@ -1,0 +1,5 @@
+"""A package beside the script."""
+
+from .loop import Trainer
+
+__all__ = ["Trainer"]
