@@ -1,6 +1,7 @@
-"""The command line: one short function a command, one error handler. Heavy imports happen inside the commands."""
+"""The command line: one short function a command, one error handler. Heavy imports happen inside the commands.
 
-from __future__ import annotations
+No `from __future__ import annotations` here: typer would have to evaluate every option's text again at each start.
+"""
 
 import sys
 from pathlib import Path
