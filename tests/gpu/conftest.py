@@ -37,8 +37,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     counts = {kind: len(reporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
     failures = [report.nodeid for kind in ("failed", "error") for report in reporter.stats.get(kind, [])]
+    option = session.config.option
     record = {
-        "complete": True,
+        # A run of a part, or one that was cut short, must not pass for the whole folder's.
+        "complete": not (session.shouldstop or session.shouldfail)
+        and is_whole(session.config.args, option.keyword, option.markexpr),
         "sources_sha256": sources_hash(),
         "ran_at": datetime.now(UTC).isoformat(timespec="seconds"),
         **_environment(),
@@ -46,6 +49,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "failures": failures,
     }
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def is_whole(args: list[str], keyword: str, markexpr: str) -> bool:
+    """Whether these pytest arguments select every test of the folder."""
+    folders = {Path(arg).resolve() for arg in args if "::" not in arg}
+    return not keyword and markexpr in ("", "gpu") and bool(folders & {HERE, *HERE.parents})
 
 
 def sources_hash() -> str:
