@@ -20,6 +20,7 @@ from typing import Final
 from advisor.errors import EXIT_NEEDS_GPU, AdvisorError, GpuRequired, ScriptFailed, UsageError
 from advisor.workload import environment
 from advisor.workload.job import (
+    QUEUED,
     Job,
     Progress,
     Result,
@@ -130,11 +131,16 @@ def _wait(process: subprocess.Popen[bytes], job: Job, watch: Watch | None) -> bo
     limit = time.monotonic() + job.timeout_s
     said_at: float | None = None
     last: Progress | None = None
+    before = time.monotonic()
     while process.poll() is None:
         now = time.monotonic()
-        if watch is not None and (seen := read_progress(job.folder, job.mode)) is not None and seen != last:
+        if (seen := read_progress(job.folder, job.mode)) is not None and seen != last:
             last = seen
-            watch(seen)
+            if watch is not None:
+                watch(seen)
+        if last is not None and last.phase == QUEUED:
+            limit += now - before
+        before = now
         if said_at is None and result_path(job.folder, job.mode).exists():
             said_at = now
         if said_at is not None and now - said_at > GRACE_S:

@@ -10,7 +10,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import msgspec
 
 from advisor import runner
 from advisor.workload.job import Job, job_path, log_path, write_job
+from advisor.workload.turn import Turn
 from advisor.workload.verify_job import (
     GO_NAME,
     OPTION,
@@ -35,7 +35,6 @@ from advisor.workload.verify_job import (
 GRACE_S: Final = 10.0
 STARTUP_S: Final = 120.0  # importing torch on a cold disk and building a large model, whatever the time limit is
 _POLL_S: Final = 0.05
-_TURN: Final = threading.Lock()  # one child is measured at a time, whoever started it
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,9 @@ class _Child:
         """Let it run until it has reported or has ended, or the time limit is reached."""
         if self._timed_out:
             return
-        with _TURN:
+        turn = Turn()
+        turn.take()
+        try:
             (self.order.folder / GO_NAME).touch()
             self._turn = time.monotonic()
             while self._process.poll() is None and not (self.order.folder / REPORT_NAME).exists():
@@ -175,6 +176,8 @@ class _Child:
                     break
                 time.sleep(_POLL_S)
             self._ended = time.monotonic()
+        finally:
+            turn.give()
 
     def end(self) -> None:
         """Give a child that has reported time to clean up, then end what is left of its process group.

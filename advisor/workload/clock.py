@@ -22,10 +22,11 @@ from advisor.workload import loader, modules, worker
 from advisor.workload.drive import Driver
 from advisor.workload.imports import when_imported
 from advisor.workload.instrument import Construct, Instrumenter
-from advisor.workload.job import Job, ProgressWriter
+from advisor.workload.job import QUEUED, Job, ProgressWriter
 from advisor.workload.mark import MARKS, Handler, on_region
 from advisor.workload.region_clock import RegionClock
 from advisor.workload.steps import PLAN_NAME, Chooser, Plan, Source, Spec
+from advisor.workload.turn import Turn
 
 REGION_STEPS: Final = 20
 SOURCES_NAME: Final = "sources.json"
@@ -69,6 +70,7 @@ class ClockPass:
         self._creation_watched = False
         self._deadline = time.monotonic() + job.timeout_s * 0.9
         self._began_ns = time.perf_counter_ns()
+        self._turn = Turn()
         self._regions = RegionClock(self._make_event)
         spec = Spec.parse(job.step)
         self.chooser = Chooser(self._constructs, spec, self._stop, self._chosen, device=job.device)
@@ -118,6 +120,8 @@ class ClockPass:
             self._ends.clear()
             self._first = max(self._job.warmup, index + 2)  # the choice itself took time
             self._stop = self._first + self._job.steps + min(REGION_STEPS, self._job.steps)
+        # In the warm-up: what waiting does to a step is dropped with it.
+        self._deadline += self._turn.take(lambda: self._progress.write(QUEUED, 0, self._stop))
         self._source = source
         self._driver = Driver(source, self, index=index)
         MARKS.reset()
@@ -177,6 +181,7 @@ class ClockPass:
         MARKS.reset()
         self._progress.write("finish", 0, self._stop)
         _synchronize()
+        self._turn.give()
         source = self._source or self.chooser.choose_late()
         first, last = self._window(source)
         host = self._host_samples(source)

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+QUEUED: Final = "queued"  # Progress.phase: another process measures; the time limit waits as well
 DEVICE_OPTION: Final = "device"  # Job.options: "cuda" (default) or "cpu", the latter for developing without a GPU
 Ending = Literal["finished", "stopped", "exited", "failed", "refused"]
 
@@ -50,7 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of progress: where the child is. `phase`: "start" | "warmup" | "record" | "finish"."""
+    """One line of progress: where the child is. `phase`: "start" | "queued" | "warmup" | "record" | "finish"."""
 
     mode: str
     phase: str

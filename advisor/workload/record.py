@@ -20,10 +20,11 @@ from advisor.workload.clock import load_plan
 from advisor.workload.drive import Driver
 from advisor.workload.imports import when_imported
 from advisor.workload.instrument import Construct, Instrumenter
-from advisor.workload.job import Job, ProgressWriter
+from advisor.workload.job import QUEUED, Job, ProgressWriter
 from advisor.workload.mark import MARKS, METHODS, Emitter, Handler, on_region
 from advisor.workload.modules import ModuleRanges, region_steps
 from advisor.workload.steps import Plan, Source
+from advisor.workload.turn import Turn
 
 TRACER_OPTION: Final = "tracer"  # Job.options: "torch" (default) | "nsys"
 _LEAD: Final = 3  # steps under the profiler before the first recorded one: two of warm-up, one thrown away
@@ -145,6 +146,7 @@ class TracePass:
         self._emitter: Emitter | None = None
         self._modules: ModuleRanges | None = None
         self._stopped = False
+        self._turn = Turn()
         self._whole_deadline = 0.0
         self._driver = Driver(self._plan.source, self)
         self._hot = self._plan.source.id if self._plan.source.kind == "loop" else -1
@@ -189,6 +191,7 @@ class TracePass:
     # the recording
 
     def _start(self, lead: int) -> None:
+        self._turn.take(lambda: self._progress.write(QUEUED, 0, self._count))
         if self._job.options.get(TRACER_OPTION) == "nsys":
             self._session = NsysSession()
         else:
@@ -300,6 +303,7 @@ class TracePass:
         MARKS.reset()
         MARKS.install(self._driver.handlers())
         self._session.stop()
+        self._turn.give()
 
     def finish(self) -> None:
         """Stop what still runs and write the trace."""
