@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from advisor import metrics, quality
 from advisor.config import Config
 from advisor.cut import median_step, step_cut, window_cut
-from advisor.estimate import estimate_regions
+from advisor.estimate import Estimator, extra_kernels
 from advisor.lines import line_rows
 from advisor.model import (
     Analysis,
@@ -23,11 +24,12 @@ from advisor.model import (
     NumberKind,
     QualityNote,
     Series,
+    SourceSpan,
     Step,
     TimelineCut,
     Verdict,
 )
-from advisor.regions import Found, find
+from advisor.regions import Found, find, span_region
 from advisor.regions.blockers import find_blockers
 from advisor.rules import Facts, all_findings
 from advisor.timeline import Timeline
@@ -48,39 +50,98 @@ class Evidence:
     step_label: str | None = None
 
 
-def analyze(timeline: Timeline, *, config: Config | None = None, evidence: Evidence | None = None) -> Analysis:
-    """Findings of a timeline. The device with the most items is judged; the others are summed up."""
-    config, evidence = config or Config(), evidence or Evidence()
+@dataclass(frozen=True)
+class Study:
+    """A timeline made ready: the device that is judged, its step and its regions. `focus` and `found` are None without a GPU."""
+
+    timeline: Timeline
+    evidence: Evidence
+    notes: tuple[QualityNote, ...]
+    devices: tuple[DeviceSummary, ...]
+    focus: DeviceSummary | None = None
+    found: Found | None = None
+
+    @property
+    def forbidden(self) -> frozenset[str]:
+        """What the recording cannot support."""
+        return quality.forbidden(self.notes)
+
+    @cached_property
+    def _estimator(self) -> Estimator | None:
+        found, evidence = self.found, self.evidence
+        if found is None or found.step is None or found.windows is None or "estimate" in self.forbidden:
+            return None
+        return Estimator.of(
+            self.timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock
+        )
+
+    def estimates(self) -> tuple[Estimate, ...]:
+        """One for every region inside the steps."""
+        estimator = self._estimator
+        if estimator is None or self.found is None:
+            return ()
+        inside = (one for one in self.found.regions if one.region.occurrences_per_step > 0)
+        return tuple(made for one in inside if (made := estimator.estimate(one)) is not None)
+
+    def predict(self, span: SourceSpan, fixes: Sequence[str] = ()) -> Estimate | None:
+        """What statements captured together would save; None where the recording does not tell.
+
+        `fixes` are ids of changes made before the capture: `capturable` adds the optimizer's own small kernels.
+        """
+        if self._estimator is None or self.found is None:
+            return None
+        one = span_region(self.timeline, self.found, span)
+        if one is None or one.region.occurrences_per_step <= 0:
+            return None
+        extra = extra_kernels(self.evidence.clock) if "capturable" in fixes else 0
+        return self._estimator.estimate(one, extra)
+
+
+def study(timeline: Timeline, evidence: Evidence | None = None) -> Study:
+    """Find the step and the regions. The device with the most items is judged; the others are summed up."""
+    evidence = evidence or Evidence()
     timeline = with_gaps(timeline)
     notes = quality.assess(timeline)
     devices = _devices(timeline)
     if not devices:
-        return _nothing_to_judge(timeline, notes)
+        return Study(timeline, evidence, notes, devices)
     focus = max(devices, key=lambda device: device.item_count)
     found = find(timeline, focus.rank, focus.device, step_label=evidence.step_label)
-    step = _clocked(found.step, evidence.clock)
-    found = replace(found, step=step)
+    found = replace(found, step=_clocked(found.step, evidence.clock))
+    return Study(timeline, evidence, notes, devices, focus, found)
+
+
+def analyze(timeline: Timeline, *, config: Config | None = None, evidence: Evidence | None = None) -> Analysis:
+    """Findings of a timeline."""
+    return conclude(study(timeline, evidence), config)
+
+
+def conclude(made: Study, config: Config | None = None) -> Analysis:
+    """The findings of a study: rules and the verdict over it, and what the report draws."""
+    timeline, evidence, found, focus = made.timeline, made.evidence, made.found, made.focus
+    if found is None or focus is None:
+        return _nothing_to_judge(timeline, made.notes)
+    config = config or Config()
     regions = tuple(one.region for one in found.regions)
     blockers = find_blockers(timeline, found.windows) if found.windows is not None else ()
-    forbidden = quality.forbidden(notes)
-    estimates = _estimates(timeline, found, evidence) if "estimate" not in forbidden else ()
+    estimates = made.estimates()
     facts = Facts(
         device=focus,
-        step=step,
+        step=found.step,
         regions=regions,
         estimates={estimate.region_id: estimate for estimate in estimates},
         blockers=blockers,
-        quality=notes,
-        forbidden=forbidden,
+        quality=made.notes,
+        forbidden=made.forbidden,
         config=config.analyze,
         clock=evidence.clock,
     )
     return Analysis(
         tool_version=__version__,
         trace=timeline.info,
-        quality=notes,
-        devices=devices,
-        step=step,
+        quality=made.notes,
+        devices=made.devices,
+        step=found.step,
         regions=regions,
         estimates=estimates,
         blockers=blockers,
@@ -117,12 +178,6 @@ def _clocked(step: Step | None, clock: Clock | None) -> Step | None:
     clocked = float(np.median(clock.host_step.samples_ns))
     traced = float(np.median(step.traced.samples_ns))
     return msgspec.structs.replace(step, clocked=clock.host_step, inflation_ratio=traced / clocked if clocked else None)
-
-
-def _estimates(timeline: Timeline, found: Found, evidence: Evidence) -> tuple[Estimate, ...]:
-    if found.step is None or found.windows is None:
-        return ()
-    return estimate_regions(timeline, found.step, found.windows, found.regions, evidence.calibration, evidence.clock)
 
 
 def _cut(timeline: Timeline, found: Found, focus: DeviceSummary) -> TimelineCut:

@@ -13,15 +13,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from advisor.errors import BundleError
-from advisor.model import Analysis, Calibration, Clock, Manifest, Verification
+from advisor.model import Analysis, Calibration, Clock, Manifest, Predictions, Verification
 
-T = TypeVar("T", Manifest, Clock, Calibration, Analysis, Verification)
+T = TypeVar("T", Manifest, Clock, Calibration, Analysis, Predictions, Verification)
 
 FILE_NAMES: Final[dict[type, str]] = {
     Manifest: "manifest.json",
     Clock: "clock.json",
     Calibration: "calibration.json",
     Analysis: "findings.json",
+    Predictions: "predictions.json",
     Verification: "verification.json",
 }
 REPORT_NAME: Final = "report.html"
@@ -62,7 +63,7 @@ class Bundle:
     def has(self, kind: type) -> bool:
         return (self.folder / FILE_NAMES[kind]).exists()
 
-    def save(self, value: Manifest | Clock | Calibration | Analysis | Verification) -> Path:
+    def save(self, value: Manifest | Clock | Calibration | Analysis | Predictions | Verification) -> Path:
         """Write an artefact; the old one stays valid until the new one is complete."""
         text = msgspec.json.format(msgspec.json.encode(value), indent=1)
         return write_atomically(self.folder / FILE_NAMES[type(value)], text)

@@ -513,6 +513,15 @@ class Manifest(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what was not run, and why
 
 
+class OptimizerFacts(Value, frozen=True, kw_only=True):
+    """An optimizer that stepped. implementation: "foreach", "fused" or "single" (one parameter after the other)."""
+
+    kind: str
+    implementation: str
+    capturable: bool
+    parameter_count: int  # with a gradient
+
+
 class Clock(Value, frozen=True, kw_only=True):
     """clock.json: the unprofiled pass. One sample a step or occurrence, warm-up dropped."""
 
@@ -526,6 +535,7 @@ class Clock(Value, frozen=True, kw_only=True):
     regions: dict[str, Measurement] = {}  # mark text -> host time of each occurrence
     device_regions: dict[str, Measurement] = {}
     range_cost_ns: int = 0  # of one instrumented range, measured in the same process
+    optimizers: tuple[OptimizerFacts, ...] = ()
     peak_memory_bytes: int = 0
     wall_ns: int = 0
 
@@ -615,6 +625,29 @@ class Attempt(Value, frozen=True, kw_only=True):
     side_effects: tuple[str, ...] = ()
     wall_ns: int = 0
     log: str = ""  # file in the run folder
+
+
+class Prediction(Value, frozen=True, kw_only=True):
+    """What was expected of one attempt, written down before it was made. `estimate` is None where the trace did not tell."""
+
+    region_label: str
+    fixes: tuple[str, ...]  # ids
+    estimate: Estimate | None
+
+
+class Predictions(Value, frozen=True, kw_only=True):
+    """predictions.json: one for each attempt of a verification, in order. No code that verifies reads it."""
+
+    format: int = 1
+    predictions: tuple[Prediction, ...] = ()
+
+    def of(self, attempt: Attempt) -> Estimate | None:
+        """The estimate made before this attempt, None when there is none."""
+        fixes = {fix.id for fix in attempt.fixes}
+        for one in self.predictions:
+            if one.region_label == attempt.region_label and set(one.fixes) == fixes:
+                return one.estimate
+        return None
 
 
 class Verification(Value, frozen=True, kw_only=True):

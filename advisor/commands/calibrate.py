@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from advisor.bundle import load_artefact, write_atomically
 from advisor.errors import EXIT_INCONCLUSIVE, EXIT_NEEDS_GPU, EXIT_OK, BundleError, GpuRequired, Inconclusive
 from advisor.model import Calibration
 from advisor.units import format_bytes, format_ns, format_ratio
+from advisor.workload.turn import Turn
 
 TIMEOUT_S: Final = 120.0
 _ROWS: Final = (
@@ -38,11 +40,13 @@ def run(out: Path | None, refresh: bool) -> int:
     return EXIT_OK
 
 
-def machine_calibration(*, refresh: bool = False, python: str = sys.executable) -> tuple[Calibration, Path]:
+def machine_calibration(
+    *, refresh: bool = False, python: str = sys.executable, measuring: Callable[[], None] = lambda: None
+) -> tuple[Calibration, Path]:
     """This machine's constants and the file they are cached in. Measures when there are none yet, or on `refresh`.
 
-    `python` is the interpreter whose torch the runs use. Raises GpuRequired without a GPU or torch, Inconclusive on a noisy
-    machine, BundleError when the cache cannot be written.
+    `python` is the interpreter whose torch the runs use; `measuring` is called before it measures. Raises
+    GpuRequired without a GPU or torch, Inconclusive on a noisy machine, BundleError when the cache cannot be written.
     """
     folder = cache_folder()
     if not refresh:
@@ -54,12 +58,16 @@ def machine_calibration(*, refresh: bool = False, python: str = sys.executable) 
     except OSError as error:
         raise BundleError(f"{folder}: cannot make the cache folder: {error.strerror}") from error
     fresh = folder / f".fresh-{os.getpid()}.json"
+    measuring()
+    turn = Turn()
+    turn.take()
     try:
         _measure(python, fresh)
         found = load_artefact(fresh, Calibration)
         path = folder / file_name(found.gpu_name, found.driver_version, found.torch_version)
         fresh.replace(path)
     finally:
+        turn.give()
         fresh.unlink(missing_ok=True)
     return found, path
 

@@ -8,18 +8,22 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from advisor.bundle import NSYS_NAME, REPORT_NAME, TRACE_NAME, Bundle, write_atomically
-from advisor.errors import EXIT_OK, ScriptFailed, TraceError, UsageError
-from advisor.model import Analysis, Calibration, Clock, Manifest
+from advisor.commands.calibrate import machine_calibration
+from advisor.errors import EXIT_OK, AdvisorError, ScriptFailed, TraceError, UsageError
+from advisor.model import Clock, Manifest
 from advisor.runner import export_sqlite, find_nsys, log_tail, nsys_prefix, run_job
 from advisor.units import format_ns
 from advisor.version import __version__
 from advisor.workload import environment
 from advisor.workload.job import DEVICE_OPTION, Job, Progress, Result, result_path
+
+if TYPE_CHECKING:  # pandas is loaded when there is something to analyse
+    from advisor.advise import Study
 
 RUNS_FOLDER: Final = "cgadvisor-runs"
 EXIT_INTERRUPTED: Final = 130
@@ -115,10 +119,11 @@ class Session:
         self._pass("clock")
         self._say_step()
         self._trace()
+        self._calibrate()
         self.doing = "analysis"
-        analysis = self._analyse()
+        made = self._analyse()
         if self.options.verify:
-            self._verify(analysis)
+            self._verify(made)
         self._report()
 
     def announcement(self) -> str:
@@ -148,7 +153,9 @@ class Session:
             "clock.json",
             TRACE_NAME,
             NSYS_NAME,
+            "calibration.json",
             "findings.json",
+            "predictions.json",
             "verification.json",
             REPORT_NAME,
             _PLAN,
@@ -218,30 +225,40 @@ class Session:
         export_sqlite(nsys, report, self.bundle.path(NSYS_NAME))
         report.unlink()
 
-    def _analyse(self) -> Analysis:
+    def _calibrate(self) -> None:
+        """This machine's constants into the run folder: cached ones, or measured now. Without them the defaults serve."""
+        if self.options.device == "cpu":
+            return
+        self.doing = "calibration"
+        bar = ProgressBar("calibrate")
+        try:
+            found, _ = machine_calibration(measuring=lambda: bar.tell("measuring this machine, once"))
+        except AdvisorError as error:
+            self.note(f"not calibrated, default constants are used: {error}")
+            return
+        finally:
+            bar.end()
+        self.bundle.save(found)
+
+    def _analyse(self) -> Study:
         from advisor import load
-        from advisor.advise import Evidence, analyze
+        from advisor.advise import conclude, study
+        from advisor.commands.predict import evidence_of
 
         name = NSYS_NAME if self.options.tracer == "nsys" else TRACE_NAME
         if not self.bundle.path(name).exists():
             raise TraceError(f"nothing was recorded: {self.options.target} has not used torch; is it the right script?")
         timeline = load(self.bundle.path(name))
-        clock = self.bundle.load(Clock)
-        evidence = Evidence(
-            clock=clock if clock.host_step.samples_ns else None,
-            calibration=self.bundle.load_if_present(Calibration),
-            sources=self.sources,
-            step_label=clock.step_label if clock.host_step.samples_ns else None,
-        )
-        analysis = analyze(timeline, evidence=evidence)
-        self.bundle.save(analysis)
-        return analysis
+        made = study(timeline, evidence_of(self.bundle))
+        self.bundle.save(conclude(made))
+        return made
 
-    def _verify(self, analysis: Analysis) -> None:
+    def _verify(self, made: Study) -> None:
         from advisor import verify
+        from advisor.commands.predict import Predictor
         from advisor.verify.children import Script
 
-        if not analysis.devices:
+        if not made.devices:
             self.note("not verified: the trace holds no GPU work")
             return
         self.doing = "verify"
@@ -255,7 +272,7 @@ class Session:
         )
         bar = ProgressBar("verify")
         try:
-            verify.run(self.bundle, verify.Options(script=script, tell=bar.tell))
+            verify.run(self.bundle, verify.Options(script=script, tell=bar.tell, before=Predictor(self.bundle, made)))
         finally:
             bar.end()
         self.passes.append("verify")
@@ -289,6 +306,7 @@ class Session:
             torch_version=facts.get("torch", ""),
             cuda_version=facts.get("cuda", ""),
             driver_version=facts.get("driver", ""),
+            gpu_clock_mhz=int(facts["gpu_clock_mhz"]) if facts.get("gpu_clock_mhz") else None,
             gpu_names=tuple(name for name in facts.get("gpus", "").split("\n") if name),
             cpu_count=int(facts.get("cpu_count", "0")),
             options={

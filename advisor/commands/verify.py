@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from advisor.bundle import Bundle
+from advisor.commands.predict import Predictor
 from advisor.errors import EXIT_OK
 from advisor.model import Attempt, Outcome, Verification
 from advisor.units import format_bytes, format_ns
@@ -45,7 +46,13 @@ def run(options: Options) -> int:
     tell = _tell if sys.stderr.isatty() else lambda text: None
     found = verify(
         bundle,
-        VerifyOptions(region=options.region, limits=limits, strategies=options.strategies, tell=tell),
+        VerifyOptions(
+            region=options.region,
+            limits=limits,
+            strategies=options.strategies,
+            tell=tell,
+            before=Predictor(bundle),
+        ),
     )
     if options.json:
         print(msgspec.json.encode(found).decode())

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.estimate.build import Estimator
 from advisor.estimate.build import estimate_regions as _estimate_regions
+from advisor.estimate.fixes import extra_kernels
 from advisor.model import Calibration, Clock, Estimate, Step
 from advisor.regions import FoundRegion, StepWindows
 from advisor.timeline import Timeline
 
-__all__ = ["estimate_regions"]
+__all__ = ["Estimator", "estimate_regions", "extra_kernels"]
 
 
 def estimate_regions(

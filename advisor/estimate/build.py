@@ -49,27 +49,54 @@ def estimate_regions(
     clock: Clock | None,
 ) -> tuple[Estimate, ...]:
     """See `advisor.estimate.estimate_regions`."""
-    costs = costs_of(calibration)
-    figures = step_figures(timeline, step, steps, found, clock)
-    if figures.before_ns <= 0:
-        return ()
-    kind = NumberKind.CALIBRATED if _has_samples(clock) else NumberKind.PROFILED
-    index, scene = scene_of(timeline, step, steps, found, figures, (calibration, clock))
-    spent, made = 0, []
-    for one in found:
-        if one.region.occurrences_per_step <= 0:
-            continue
-        answer = None
-        if scene is not None and spent < _CALLS_BUDGET:
-            spans = spans_in(one, index)
+    estimator = Estimator.of(timeline, step, steps, found, calibration, clock)
+    made = (estimator.estimate(one) for one in found if one.region.occurrences_per_step > 0)
+    return tuple(one for one in made if one is not None)
+
+
+class Estimator:
+    """One step, ready to be asked about any region in it. Building it costs more than a question."""
+
+    def __init__(self, figures: StepFigures, costs: Costs, kind: NumberKind, index: int, scene: Scene | None) -> None:
+        self._figures, self._costs, self._kind = figures, costs, kind
+        self._index, self._scene = index, scene
+        self._spent = 0
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        step: Step,
+        steps: StepWindows,
+        found: Sequence[FoundRegion],
+        calibration: Calibration | None,
+        clock: Clock | None,
+    ) -> Estimator:
+        """The estimator of this step; arguments as for `estimate_regions`."""
+        figures = step_figures(timeline, step, steps, found, clock)
+        kind = NumberKind.CALIBRATED if _has_samples(clock) else NumberKind.PROFILED
+        index, scene = 0, None
+        if figures.before_ns > 0:
+            index, scene = scene_of(timeline, step, steps, found, figures, (calibration, clock))
+        return cls(figures, costs_of(calibration), kind, index, scene)
+
+    def estimate(self, one: FoundRegion, extra_kernels: int = 0) -> Estimate | None:
+        """What graphing the region would save; None when there is no step to save of.
+
+        `extra_kernels` small ones run in each replay that the recording does not hold.
+        Simulated while the budget of simulated calls lasts, first-order arithmetic after that or where no simulation fits.
+        """
+        if self._figures.before_ns <= 0:
+            return None
+        answer, scene = None, self._scene
+        if scene is not None and self._spent < _CALLS_BUDGET:
+            spans = spans_in(one, self._index)
             if len(spans.start_ns):
-                answer = ask(scene, spans, one.region.bytes_in)
-                spent += len(scene.deflated.model.think) * 4 * _SIMULATIONS
+                answer = ask(scene, spans, one.region.bytes_in, extra_kernels)
+                self._spent += len(scene.deflated.model.think) * 4 * _SIMULATIONS
         if answer is None:
-            made.append(_arithmetic(one.region, figures, costs, kind))
-        else:
-            made.append(_simulated(one.region, scene, answer, figures, kind))
-    return tuple(made)
+            return _arithmetic(one.region, self._figures, self._costs, self._kind)
+        return _simulated(one.region, scene, answer, self._figures, self._kind)
 
 
 def combined(

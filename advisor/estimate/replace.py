@@ -27,6 +27,7 @@ class GraphCosts:
     copies: int = 0
     copy_cpu: float = 0.0
     copy_gpu: float = 0.0
+    extra_gpu: float = 0.0  # of kernels in the graph that the recording does not hold
 
 
 FREE: Final = GraphCosts(0.0, 0.0, 0.0, 0.0)
@@ -159,5 +160,5 @@ def _graph_items(
     gap = np.where(inside & model.late[items], costs.node_gap, gap)
     starts = first[is_graph]
     # The copies run before the first node; the gap before the graph itself is the stream's own.
-    gap[starts] = np.maximum(model.gap[items][starts], 0.0) + costs.copies * costs.copy_gpu
+    gap[starts] = np.maximum(model.gap[items][starts], 0.0) + costs.copies * costs.copy_gpu + costs.extra_gpu
     return lead, gap

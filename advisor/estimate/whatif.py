@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from advisor.estimate.deflate import Deflated
 from advisor.estimate.interval import Interval, Width
 from advisor.estimate.replace import FREE, GraphCosts, Spans, with_graphs
 from advisor.estimate.simulate import Simulated, simulate
-from advisor.estimate.stepmodel import NONE
+from advisor.estimate.stepmodel import NONE, StepModel
 from advisor.estimate.terms import Ledger
 from advisor.model import Term
 
@@ -51,7 +51,7 @@ class WhatIf:
     without_syncs_ns: int | None
 
 
-def graph_costs(costs: Costs, level: str, bytes_in: int = 0) -> GraphCosts:
+def graph_costs(costs: Costs, level: str, bytes_in: int = 0, extra_ns: float = 0.0) -> GraphCosts:
     """Costs of a replay at one level ("low", "expected", "high") of the constants' ranges."""
 
     def of(name: str) -> float:
@@ -68,17 +68,20 @@ def graph_costs(costs: Costs, level: str, bytes_in: int = 0) -> GraphCosts:
         copies=copies,
         copy_cpu=_COPY_CPU_LAUNCHES * of("launch_cpu"),
         copy_gpu=each,
+        extra_gpu=extra_ns,
     )
 
 
-def ask(scene: Scene, spans: Spans, bytes_in: int = 0) -> WhatIf:
-    """What the step becomes when the spans are graphs. About six simulations."""
+def ask(scene: Scene, spans: Spans, bytes_in: int = 0, extra_kernels: int = 0) -> WhatIf:
+    """What the step becomes when the spans are graphs, each with `extra_kernels` small ones besides its items."""
+    extra = extra_kernels * (_small_kernel(scene.deflated.model) + scene.costs.node_gap.expected)
     model, base = scene.deflated.model, scene.deflated.baseline
-    full = graph_costs(scene.costs, "expected", bytes_in)
+    full = graph_costs(scene.costs, "expected", bytes_in, extra)
     gapped = GraphCosts(full.node_gap, 0.0, 0.0, 0.0)
     launched = GraphCosts(full.node_gap, full.replay_cpu, full.replay_cpu_per_node, full.graph_start)
-    free, with_gaps, with_launch, final = (
-        simulate(with_graphs(model, spans, costs)) for costs in (FREE, gapped, launched, full)
+    copied = replace(full, extra_gpu=0.0)
+    free, with_gaps, with_launch, with_copies, final = (
+        simulate(with_graphs(model, spans, costs)) for costs in (FREE, gapped, launched, copied, full)
     )
     floor = min(scene.busy_ns, scene.before_ns)
     after = max(_on_clock(scene, final), float(floor))
@@ -86,7 +89,8 @@ def ask(scene: Scene, spans: Spans, bytes_in: int = 0) -> WhatIf:
     ledger.add("launch_idle", "waiting for launches inside the region", base.step_ns - free.step_ns)
     ledger.add("node_gap", "gaps between the nodes of the graph", free.step_ns - with_gaps.step_ns)
     ledger.add("graph_launch", "replay call and start of the graph", with_gaps.step_ns - with_launch.step_ns)
-    ledger.add("input_copy", "input copies into the graph's memory", with_launch.step_ns - final.step_ns)
+    ledger.add("input_copy", "input copies into the graph's memory", with_launch.step_ns - with_copies.step_ns)
+    ledger.add("fix_kernels", "small kernels that the fix adds", with_copies.step_ns - final.step_ns)
     terms = ledger.settle(
         scene.before_ns - round(after),
         "model_misfit",
@@ -96,10 +100,15 @@ def ask(scene: Scene, spans: Spans, bytes_in: int = 0) -> WhatIf:
     moved = None
     if _waits_inside(scene, spans):
         moved = round(max(_on_clock(scene, simulate(with_graphs(model, spans, full, keep_syncs=False))), float(floor)))
-    widths = _widths(scene, spans, (base, free, final), bytes_in)
+    widths = _widths(scene, spans, (base, free, final), (bytes_in, extra))
     low_floor = floor * (1 - bounds.KERNEL_DRIFT)
     found = bounds.interval(after, low_floor, max(scene.before_ns * 1.1, after), widths)
     return WhatIf(found, terms, final.binds, round(max(after - scene.busy_ns, 0.0)), moved)
+
+
+def _small_kernel(model: StepModel) -> float:
+    """What a kernel takes that has next to nothing to do: the shortest tenth of the step's."""
+    return float(np.quantile(model.length, 0.1)) if model.item_count else 0.0
 
 
 def _on_clock(scene: Scene, after: Simulated) -> float:
@@ -115,12 +124,12 @@ def _waits_inside(scene: Scene, spans: Spans) -> bool:
 
 
 def _widths(
-    scene: Scene, spans: Spans, runs: tuple[Simulated, Simulated, Simulated], bytes_in: int
+    scene: Scene, spans: Spans, runs: tuple[Simulated, Simulated, Simulated], more: tuple[int, float]
 ) -> tuple[Width, ...]:
     base, free, final = runs
     model = scene.deflated.model
     best, worst = (
-        simulate(with_graphs(model, spans, graph_costs(scene.costs, level, bytes_in))) for level in ("low", "high")
+        simulate(with_graphs(model, spans, graph_costs(scene.costs, level, *more))) for level in ("low", "high")
     )
     # What the CPU still decides after the change moves with the steps' spread; a GPU-bound step hardly moves.
     cpu_part = max(final.step_ns - scene.busy_ns, 0.0)

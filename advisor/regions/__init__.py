@@ -6,5 +6,6 @@ launched work, with its figures. Items belong to a region by their launch; a gap
 
 from advisor.regions.find import Found, find
 from advisor.regions.rows import FoundRegion, Occurrences, StepWindows
+from advisor.regions.span import span_region
 
-__all__ = ["Found", "FoundRegion", "Occurrences", "StepWindows", "find"]
+__all__ = ["Found", "FoundRegion", "Occurrences", "StepWindows", "find", "span_region"]

@@ -23,11 +23,16 @@ _MAX_REGIONS: Final = 80
 
 @dataclass(frozen=True)
 class Found:
-    """What `find` found on one device. `regions` begins with the step's own region when there is a step."""
+    """What `find` found on one device. `regions` begins with the step's own region when there is a step.
+
+    `groups` are all named ranges, those not worth a region of their own as well; `shared` the columns figures are made from.
+    """
 
     step: Step | None
     windows: StepWindows | None
     regions: tuple[FoundRegion, ...]
+    groups: tuple[Group, ...]
+    shared: Columns
 
 
 def find(timeline: Timeline, rank: int, device: int, *, step_label: str | None = None) -> Found:
@@ -44,7 +49,8 @@ def find(timeline: Timeline, rank: int, device: int, *, step_label: str | None =
         if group.key != step_key:
             parent = _parent(parents, group, owners)
             found.append(_group_region(timeline, group, shared, windows, parent))
-    return Found(_step_value(chosen) if chosen else None, windows, _worth_showing(found, windows))
+    step = _step_value(chosen) if chosen else None
+    return Found(step, windows, _worth_showing(found, windows), tuple(groups), shared)
 
 
 def _step_region(chosen: ChosenStep, shared: Columns) -> FoundRegion:
@@ -81,7 +87,7 @@ def _group_region(
         group.key,
         group.item_ids,
         np.searchsorted(full, group.occurrence),
-        _step_index(start[full], windows),
+        step_index(start[full], windows),
         start[full],
         end[full],
         tid[full],
@@ -98,7 +104,7 @@ def _how(group: Group) -> str:
     )
 
 
-def _step_index(start: Ints, windows: StepWindows | None) -> Ints:
+def step_index(start: Ints, windows: StepWindows | None) -> Ints:
     """The step whose CPU range holds each start, else -1."""
     if windows is None or not windows.count:
         return np.full(len(start), -1, dtype=np.int64)

@@ -39,6 +39,8 @@ class Options:
     strategies: tuple[str, ...] = ()
     schedule: Schedule = field(default_factory=Schedule)
     tell: Callable[[str], None] = lambda text: None
+    # called with each candidate before it is tried: whoever predicts writes the prediction down now
+    before: Callable[[Candidate], None] = lambda candidate: None
 
 
 def run(bundle: Bundle, options: Options) -> Verification:
@@ -53,7 +55,7 @@ def run(bundle: Bundle, options: Options) -> Verification:
     sources = Sources(_texts(manifest, script))
     candidates = [chosen(sources, options.region, analysis)] if options.region else _candidates(sources, loop, analysis)
     schedule = schedule_for(sources, options.schedule)
-    search = Search(script, sources, loop, bundle.path(FOLDER), options.limits, schedule, options.tell)
+    search = Search(script, sources, loop, bundle.path(FOLDER), options.limits, schedule, options.tell, options.before)
     if not candidates:
         search.notes.append("no span of the hot loop can be skipped as a whole; name one with --region file:first-last")
     verification = search.run(candidates, options.strategies)

@@ -97,7 +97,11 @@ class Order:
 
 
 def run_wave(
-    script: Script, orders: Sequence[Order], timeout_s: float, tell: Callable[[str], None] = lambda text: None
+    script: Script,
+    orders: Sequence[Order],
+    timeout_s: float,
+    tell: Callable[[str], None] = lambda text: None,
+    turn: Turn | None = None,
 ) -> list[ChildRun]:
     """Start the children together, measure them one at a time, in order. Raises OSError when one cannot be started.
 
@@ -112,7 +116,7 @@ def run_wave(
             child.await_ready()
         for child in children:
             tell(child.order.name)
-            child.finish()
+            child.finish(turn or Turn())
     finally:
         for child in children:
             child.end()
@@ -161,11 +165,10 @@ class _Child:
                 return
             time.sleep(_POLL_S)
 
-    def finish(self) -> None:
+    def finish(self, turn: Turn) -> None:
         """Let it run until it has reported or has ended, or the time limit is reached."""
         if self._timed_out:
             return
-        turn = Turn()
         turn.take()
         try:
             (self.order.folder / GO_NAME).touch()

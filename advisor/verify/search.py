@@ -21,6 +21,7 @@ from advisor.verify.combine import NUMERIC, Eager
 from advisor.verify.plan import Candidate, Sources
 from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
 
+IN_PLACE: Final = "in_place"
 _DONE: Final = (Outcome.VERIFIED, Outcome.NOT_FASTER)
 
 
@@ -47,6 +48,7 @@ class Search:
     limits: Limits
     schedule: Schedule = field(default_factory=Schedule)
     tell: Callable[[str], None] = lambda text: None
+    before: Callable[[Candidate], None] = lambda candidate: None
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -66,6 +68,8 @@ class Search:
             wave = self._next_wave(queue)
             if not wave:
                 break
+            for candidate, _ in wave:
+                self.before(candidate)
             found = self._try(wave)
             if any(one.outcome in _DONE for one, _ in found):
                 break
@@ -101,7 +105,7 @@ class Search:
                 if better.key != candidate.key and better.key not in self._tried:
                     wave.append(better)
             self._tried |= {one.key for one in wave}
-            return [(one, "in_place") for one in wave]
+            return [(one, IN_PLACE) for one in wave]
         return []
 
     def _follow(self, attempt: Attempt, ran: tuple[Candidate, ChildRun]) -> list[Candidate]:
@@ -189,7 +193,7 @@ class Search:
         self._spent_on += [f"{run.name} {format_ns(run.wall_ns)}" for run in runs]
         return runs
 
-    def _order(self, name: str, candidate: Candidate, role: str, strategy: str = "in_place") -> Order:
+    def _order(self, name: str, candidate: Candidate, role: str, strategy: str = IN_PLACE) -> Order:
         file, line = self.loop if self.loop is not None else ("", 0)
         spec = VerifySpec(
             role="graph" if role == "graph" else "eager",

@@ -17,7 +17,7 @@ import msgspec
 
 from advisor.bundle import Bundle, write_atomically
 from advisor.errors import AdvisorError
-from advisor.model import Clock, Measurement
+from advisor.model import Clock, Measurement, OptimizerFacts
 from advisor.workload import loader, modules, worker
 from advisor.workload.drive import Driver
 from advisor.workload.imports import when_imported
@@ -71,6 +71,7 @@ class ClockPass:
         self._deadline = time.monotonic() + job.timeout_s * 0.9
         self._began_ns = time.perf_counter_ns()
         self._turn = Turn()
+        self._optimizers: dict[int, OptimizerFacts] = {}
         self._regions = RegionClock(self._make_event)
         spec = Spec.parse(job.step)
         self.chooser = Chooser(self._constructs, spec, self._stop, self._chosen, device=job.device)
@@ -164,7 +165,15 @@ class ClockPass:
         inner = self._driver.handlers()
         MARKS.install(self._regions.handlers(inner))
         when_imported("torch", self._regions.watch_optimizers)
+        when_imported("torch", self._watch_optimizers)
         on_region(self._regions.user_region)
+
+    def _watch_optimizers(self) -> None:
+        modules.watch_optimizers(None, self._note_optimizer)
+
+    def _note_optimizer(self, optimizer: Any) -> None:
+        if id(optimizer) not in self._optimizers:
+            self._optimizers[id(optimizer)] = modules.optimizer_facts(optimizer)
 
     def _make_event(self) -> Any:
         torch: Any = sys.modules.get("torch")
@@ -201,6 +210,7 @@ class ClockPass:
             regions=self._regions.host_regions(self._texts()),
             device_regions=self._regions.device_regions(self._texts()),
             range_cost_ns=self._regions.cost_ns,
+            optimizers=tuple(self._optimizers.values()),
             peak_memory_bytes=_peak_memory(),
             wall_ns=time.perf_counter_ns() - self._began_ns,
         )

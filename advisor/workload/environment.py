@@ -5,11 +5,13 @@ The script decides when torch is imported and the driver initialised: it may set
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from advisor.errors import GpuRequired
 
 EXTRA_PATH: Final = "CGADVISOR_EXTRA_PATH"  # the folder the parent added to PYTHONPATH, to be taken out again
 OLDEST_TORCH: Final = (2, 4)
+_NVML_CLOCK_SM: Final = 1
 _INSTEAD: Final = "`cgadvisor analyze TRACE` and `cgadvisor report RUN` work without one, also on the bundled recording"
 
 
@@ -81,16 +84,43 @@ def _has_driver() -> bool:
 
 def driver_version() -> str:
     """The NVIDIA driver's version, "" when it cannot be told."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return ""
+        text = ctypes.create_string_buffer(96)
+        status = nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text)))
+        return text.value.decode(errors="replace") if status == 0 else ""
+
+
+def clock_limit_mhz(uuid: str) -> int | None:
+    """The SM clock the GPU of this UUID may reach: the one set for applications, else its highest. None when not told."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        device, mhz = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode(), ctypes.byref(device)) != 0:
+            return None
+        for question in ("nvmlDeviceGetApplicationsClock", "nvmlDeviceGetMaxClockInfo"):
+            if getattr(nvml, question)(device, ctypes.c_uint(_NVML_CLOCK_SM), ctypes.byref(mhz)) == 0 and mhz.value:
+                return mhz.value
+        return None
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVIDIA's management library, opened; None where there is none."""
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        nvml: Any = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return ""
+        yield None
+        return
     if nvml.nvmlInit_v2() != 0:
-        return ""
-    text = ctypes.create_string_buffer(96)
-    status = nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text)))
-    nvml.nvmlShutdown()
-    return text.value.decode(errors="replace") if status == 0 else ""
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
 
 
 def facts() -> dict[str, str]:
@@ -104,4 +134,7 @@ def facts() -> dict[str, str]:
     known["driver"] = driver_version()
     if torch.cuda.is_initialized():
         known["gpus"] = "\n".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+        limit = clock_limit_mhz(str(uuid)) if uuid is not None else None
+        known |= {"gpu_clock_mhz": str(limit)} if limit else {}
     return known

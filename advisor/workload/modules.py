@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from advisor.model import OptimizerFacts
 from advisor.workload.mark import Emitter, Range, on_region
 
 Begin = Callable[[], None]
@@ -40,6 +41,25 @@ def watch_optimizers(before: Callable[[Any], None] | None, after: Callable[[Any]
     if after is not None:
         hooks.add(module.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: after(optimizer)))
     return hooks
+
+
+def optimizer_facts(optimizer: Any) -> OptimizerFacts:
+    """What an optimizer is, right after a step of it, when its gradients are there."""
+    groups = optimizer.param_groups
+    first = groups[0] if groups else {}
+    own = [p for group in groups for p in group["params"] if p.grad is not None]
+    if first.get("fused"):
+        how = "fused"
+    else:
+        # torch takes foreach by itself where all parameters are on a GPU.
+        foreach = first.get("foreach")
+        how = "foreach" if foreach or (foreach is None and all(p.is_cuda for p in own)) else "single"
+    return OptimizerFacts(
+        kind=type(optimizer).__name__,
+        implementation=how,
+        capturable=bool(first.get("capturable")),
+        parameter_count=len(own),
+    )
 
 
 def watch_optimizer_creation(created: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ Every attempt is a process of its own and most of it is importing torch, so all 
 import ast
 import json
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from advisor.verify import combine
 from advisor.verify.children import Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
 from advisor.verify.plan import Candidate, Sources, foreseen
+from advisor.workload.turn import Turn
 from advisor.workload.verify_job import Schedule, VerifySpec
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -68,7 +70,9 @@ def _run(case: Case, folder: Path) -> Attempt:
         Order("graph", VerifySpec(role="graph", fixes=candidate.fixes, **common, **case.options), folder / "graph"),
     ]
     script = Script(str(PROGRAMS / f"{case.name}.py"), cwd=str(PROGRAMS))
-    eager, graph = run_wave(script, orders, case.timeout_s)
+    # Verdicts are asked for, not times: what other processes measure is not waited for.
+    turn = Turn(Path(tempfile.gettempdir(), f"cgadvisor-test-{os.getpid()}.lock"))
+    eager, graph = run_wave(script, orders, case.timeout_s, turn=turn)
     assert eager.report is not None, f"{case.name}: {eager.last_lines(5)}"
     assert eager.report.ending == "ran", eager.report.message
     return combine.attempt("attempt-1", candidate, graph, Eager(eager, None, eager), Sources(texts))
