@@ -30,6 +30,7 @@ PLAN_NAME: Final = "plan.json"
 MIN_COUNT: Final = 5  # iterations before a loop can be chosen
 BUDGET_NS: Final = 20_000_000_000  # the wanted steps of a loop without optimizer must fit into this
 PATIENCE_NS: Final = 30_000_000_000  # a script that has an optimizer gets this long to use it
+_FIRST_IS_SLOW: Final = 5  # a first iteration may take this many times as long as the others may
 _CONSIDER_EVERY_NS: Final = 1_000_000
 _LONG_LOOP_NS: Final = 2_000_000_000
 _KEEP: Final = 20_000  # iterations remembered per loop before the choice
@@ -124,6 +125,14 @@ class LoopState:
     now_stepping: dict[int, int] = field(default_factory=dict)  # in the current iteration, by optimizer
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     outer_starts: list[int] = field(default_factory=list)  # of enclosing activations, when the loop recurses
+
+    @property
+    def usual_ns(self) -> float:
+        """An iteration's length. The first loads kernels and libraries: it counts only when it is all there is, and then less."""
+        first, last = self.spans.get(0, (0, 0))
+        if self.count <= 1:
+            return self.total_ns / _FIRST_IS_SLOW
+        return (self.total_ns - (last - first)) / (self.count - 1)
 
     @property
     def most_steps_now(self) -> int:
@@ -295,8 +304,9 @@ class Chooser:
         if self.trains and not stepped and now - self._began_ns < PATIENCE_NS:
             return "out"  # evaluation before or beside the training
         if state.count == 0:
-            return "wait" if stepped or now - state.start_ns <= self._long_ns else "out"
-        if not stepped and not innermost and state.total_ns / state.count > self._long_ns:
+            slow = _FIRST_IS_SLOW * self._long_ns
+            return "wait" if stepped or now - state.start_ns <= slow else "out"
+        if not stepped and not innermost and state.usual_ns > self._long_ns:
             return "out"
         if not self._works(state):
             return "out"

@@ -10,6 +10,7 @@ import pytest
 
 from advisor.bundle import load_artefact
 from advisor.model import Calibration
+from advisor.workload.turn import Turn
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -20,9 +21,14 @@ pytestmark = [
 
 def measured(folder: Path, name: str) -> Calibration:
     path = folder / name
-    done = subprocess.run(
-        [sys.executable, "-m", "advisor.workload.calibrate", str(path)], capture_output=True, text=True, check=False
-    )
+    turn = Turn()
+    turn.take()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "advisor.workload.calibrate", str(path)], capture_output=True, text=True, check=False
+        )
+    finally:
+        turn.give()
     assert done.returncode == 0, done.stderr
     return load_artefact(path, Calibration)
 
