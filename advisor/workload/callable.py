@@ -5,7 +5,9 @@ In-process and without instrumentation: a test wants the launches of one functio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +34,7 @@ def record(function: Callable[[], Any], out: Path, *, steps: int = 5, warmup: in
         function()
     if on_gpu:
         torch.cuda.synchronize()
-    with profile(activities=activities, record_shapes=True) as recording:
+    with _quiet(), profile(activities=activities, record_shapes=True) as recording:
         function()  # the profiler's own first launch is slow, and some versions lose its record
         if on_gpu:
             torch.cuda.synchronize()
@@ -43,3 +45,11 @@ def record(function: Callable[[], Any], out: Path, *, steps: int = 5, warmup: in
             torch.cuda.synchronize()
     recording.export_chrome_trace(str(out))
     return out
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's note on its own profiler's cycles: an error under `-W error`, and no business of the user's test."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+        yield

@@ -1,6 +1,6 @@
 """GPU tests: skipped without a CUDA device; a whole run writes last_run.json, the record of what was shown on a GPU.
 
-    python -m pytest tests/gpu -n 6 --record
+    python -m pytest tests/gpu -n 7 --dist loadfile --record
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.skip(reason="needs a CUDA device and a CUDA build of torch"))
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     worker = hasattr(session.config, "workerinput")
     if worker or not session.config.getoption("--record", default=False):
         return
@@ -40,7 +40,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     option = session.config.option
     record = {
         # A run of a part, or one that was cut short, must not pass for the whole folder's.
-        "complete": not (session.shouldstop or session.shouldfail)
+        "complete": exitstatus != pytest.ExitCode.INTERRUPTED
+        and not (session.shouldstop or session.shouldfail)
         and is_whole(session.config.args, option.keyword, option.markexpr),
         "sources_sha256": sources_hash(),
         "ran_at": datetime.now(UTC).isoformat(timespec="seconds"),
