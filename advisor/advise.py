@@ -77,11 +77,9 @@ class Study:
 
     def estimates(self) -> tuple[Estimate, ...]:
         """One for every region inside the steps."""
-        estimator = self._estimator
-        if estimator is None or self.found is None:
+        if self._estimator is None or self.found is None:
             return ()
-        inside = (one for one in self.found.regions if one.region.occurrences_per_step > 0)
-        return tuple(made for one in inside if (made := estimator.estimate(one)) is not None)
+        return self._estimator.estimates(self.found.regions)
 
     def predict(self, span: SourceSpan, fixes: Sequence[str] = ()) -> Estimate | None:
         """What statements captured together would save; None where the recording does not tell.

@@ -217,8 +217,12 @@ def _already_graphed(facts: Facts) -> Verdict:
     )
 
 
+_FEW_ITEMS: Final = 20  # so few cannot show how busy a GPU is kept: one kernel alone is busy all of its recording
+
+
 def _without_step(facts: Facts) -> Verdict:
-    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound:
+    few = facts.device.item_count < _FEW_ITEMS
+    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound and not few:
         return Verdict(
             answer=Answer.NOT_WORTH_IT,
             sentence=f"Not worth it: the GPU is busy {format_ratio(facts.busy_ratio)} of the recording.",

@@ -485,6 +485,17 @@ def test_another_driver_or_torch_measures_again_and_keeps_the_old_file(place, pa
     assert place.measured() == 2
 
 
+def test_constants_of_another_gpu_are_not_taken(place):
+    """A home folder shared between machines: driver and torch are the same, the GPU is not."""
+    place.answers(gpu_name="NVIDIA A100-SXM4-40GB", node_gap_ns=777.0)
+    place.constants()
+    place.answers()
+    assert place.constants(gpu_name="NVIDIA H200")[0].gpu_name == "NVIDIA H200"
+    assert place.measured() == 2
+    assert place.constants(gpu_name="NVIDIA A100-SXM4-40GB")[0].node_gap_ns == 777.0
+    assert place.measured() == 2
+
+
 def test_a_version_that_only_begins_alike_is_another_one(place):
     place.versions["torch"] = "2.11.0+cu1301"
     place.answers()

@@ -63,6 +63,15 @@ def test_a_bare_trace_of_a_few_long_gaps_is_not_worth_it_yet():
     assert "88.9 % of the idle time is gaps over 1 ms" in verdict.sentence
 
 
+def test_one_kernel_alone_does_not_show_a_busy_gpu():
+    busy = region(busy_ns=1000 * US, idle=IdleByCause())
+    many = decide(facts(busy, step=None, estimates={}))
+    assert many.answer == Answer.NOT_WORTH_IT
+    few = decide(facts(busy, step=None, estimates={}, device={"item_count": 1}))
+    assert few.answer == Answer.CANNOT_TELL
+    assert "1 GPU items" in few.sentence
+
+
 def test_not_worth_it_says_what_fills_the_time():
     made = facts(region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US)), estimates={"step": estimate(saved_us=4)})
     verdict = decide(made)

@@ -41,16 +41,21 @@ def run(out: Path | None, refresh: bool) -> int:
 
 
 def machine_calibration(
-    *, refresh: bool = False, python: str = sys.executable, measuring: Callable[[], None] = lambda: None
+    *,
+    refresh: bool = False,
+    python: str = sys.executable,
+    gpu_name: str = "",
+    measuring: Callable[[], None] = lambda: None,
 ) -> tuple[Calibration, Path]:
     """This machine's constants and the file they are cached in. Measures when there are none yet, or on `refresh`.
 
-    `python` is the interpreter whose torch the runs use; `measuring` is called before it measures. Raises
-    GpuRequired without a GPU or torch, Inconclusive on a noisy machine, BundleError when the cache cannot be written.
+    `python` is the interpreter whose torch the runs use; `measuring` is called before it measures. With `gpu_name`, as torch
+    gives it, only constants of that GPU are taken from the cache. Raises GpuRequired without a GPU or torch, Inconclusive on
+    a noisy machine, BundleError when the cache cannot be written.
     """
     folder = cache_folder()
     if not refresh:
-        cached = _cached(folder)
+        cached = _cached(folder, gpu_name)
         if cached is not None:
             return cached
     try:
@@ -84,7 +89,7 @@ def file_name(gpu: str, driver: str, torch_version: str) -> str:
     return f"calibration_{'_'.join(parts)}.json"
 
 
-def _cached(folder: Path) -> tuple[Calibration, Path] | None:
+def _cached(folder: Path, gpu_name: str) -> tuple[Calibration, Path] | None:
     """The cached constants of this driver and torch, without importing torch. None when absent, broken, or several GPU models
     would fit: which one the run uses is only known to torch."""
     from advisor.workload import environment
@@ -93,7 +98,11 @@ def _cached(folder: Path) -> tuple[Calibration, Path] | None:
     driver = environment.driver_version()
     if versions is None or not driver:
         return None
-    fitting = sorted(folder.glob(file_name("*", driver, versions[0]).replace("unknown", "*", 1)))
+    if gpu_name:
+        path = folder / file_name(gpu_name, driver, versions[0])
+        fitting = [path] if path.exists() else []
+    else:
+        fitting = sorted(folder.glob(file_name("*", driver, versions[0]).replace("unknown", "*", 1)))
     if len(fitting) != 1:
         return None
     try:

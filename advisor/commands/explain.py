@@ -44,7 +44,7 @@ def render(analysis: Analysis, estimate: Estimate) -> str:
 
 def _why_none(analysis: Analysis) -> str:
     if analysis.step is None:
-        return "no step was found; name one with --region when profiling, or annotate the loop"
+        return "no step was found; name one with `cgadvisor profile --step-at`"
     notes = [note.message for note in analysis.quality if "estimate" in note.forbids]
     return notes[0] if notes else "the step has no launches on record"
 

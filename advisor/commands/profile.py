@@ -232,7 +232,10 @@ class Session:
         self.doing = "calibration"
         bar = ProgressBar("calibrate")
         try:
-            found, _ = machine_calibration(measuring=lambda: bar.tell("measuring this machine, once"))
+            found, _ = machine_calibration(
+                gpu_name=self.facts.get("gpus", "").split("\n")[0],
+                measuring=lambda: bar.tell("measuring this machine, once"),
+            )
         except AdvisorError as error:
             self.note(f"not calibrated, default constants are used: {error}")
             return

@@ -40,27 +40,12 @@ _CALLS_BUDGET: Final = (
 _SIMULATIONS: Final = 7  # a region
 
 
-def estimate_regions(
-    timeline: Timeline,
-    step: Step,
-    steps: StepWindows,
-    found: Sequence[FoundRegion],
-    calibration: Calibration | None,
-    clock: Clock | None,
-) -> tuple[Estimate, ...]:
-    """See `advisor.estimate.estimate_regions`."""
-    estimator = Estimator.of(timeline, step, steps, found, calibration, clock)
-    made = (estimator.estimate(one) for one in found if one.region.occurrences_per_step > 0)
-    return tuple(one for one in made if one is not None)
-
-
 class Estimator:
     """One step, ready to be asked about any region in it. Building it costs more than a question."""
 
     def __init__(self, figures: StepFigures, costs: Costs, kind: NumberKind, index: int, scene: Scene | None) -> None:
         self._figures, self._costs, self._kind = figures, costs, kind
         self._index, self._scene = index, scene
-        self._spent = 0
 
     @classmethod
     def of(
@@ -72,7 +57,11 @@ class Estimator:
         calibration: Calibration | None,
         clock: Clock | None,
     ) -> Estimator:
-        """The estimator of this step; arguments as for `estimate_regions`."""
+        """The estimator of this step.
+
+        timeline: with its gaps filled; steps: the windows of `step`; found: regions with the rows behind them. Without a clock
+        the figures are those of the profiled trace and say so; without a calibration the documented default constants serve.
+        """
         figures = step_figures(timeline, step, steps, found, clock)
         kind = NumberKind.CALIBRATED if _has_samples(clock) else NumberKind.PROFILED
         index, scene = 0, None
@@ -80,23 +69,37 @@ class Estimator:
             index, scene = scene_of(timeline, step, steps, found, figures, (calibration, clock))
         return cls(figures, costs_of(calibration), kind, index, scene)
 
-    def estimate(self, one: FoundRegion, extra_kernels: int = 0) -> Estimate | None:
-        """What graphing the region would save; None when there is no step to save of.
-
-        `extra_kernels` small ones run in each replay that the recording does not hold.
-        Simulated while the budget of simulated calls lasts, first-order arithmetic after that or where no simulation fits.
-        """
+    def estimates(self, found: Sequence[FoundRegion]) -> tuple[Estimate, ...]:
+        """One for each region inside the steps, in order: simulated while the budget of simulated calls lasts, then first-order
+        arithmetic."""
         if self._figures.before_ns <= 0:
+            return ()
+        made, spent, each = [], 0, 0
+        if self._scene is not None:
+            each = len(self._scene.deflated.model.think) * 4 * _SIMULATIONS
+        for one in found:
+            if one.region.occurrences_per_step <= 0:
+                continue
+            answer = self._ask(one, 0) if spent < _CALLS_BUDGET else None
+            spent += each if answer is not None else 0
+            made.append(self._worded(one, answer))
+        return tuple(made)
+
+    def estimate(self, one: FoundRegion, extra_kernels: int = 0) -> Estimate | None:
+        """What graphing one region inside the steps would save, when each replay runs `extra_kernels` small ones that the
+        recording does not hold. None when there is no step to save of."""
+        return self._worded(one, self._ask(one, extra_kernels)) if self._figures.before_ns > 0 else None
+
+    def _ask(self, one: FoundRegion, extra_kernels: int) -> WhatIf | None:
+        spans = spans_in(one, self._index)
+        if self._scene is None or not len(spans.start_ns):
             return None
-        answer, scene = None, self._scene
-        if scene is not None and self._spent < _CALLS_BUDGET:
-            spans = spans_in(one, self._index)
-            if len(spans.start_ns):
-                answer = ask(scene, spans, one.region.bytes_in, extra_kernels)
-                self._spent += len(scene.deflated.model.think) * 4 * _SIMULATIONS
+        return ask(self._scene, spans, one.region.bytes_in, extra_kernels)
+
+    def _worded(self, one: FoundRegion, answer: WhatIf | None) -> Estimate:
         if answer is None:
             return _arithmetic(one.region, self._figures, self._costs, self._kind)
-        return _simulated(one.region, scene, answer, self._figures, self._kind)
+        return _simulated(one.region, self._scene, answer, self._figures, self._kind)
 
 
 def combined(

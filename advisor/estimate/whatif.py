@@ -79,10 +79,10 @@ def ask(scene: Scene, spans: Spans, bytes_in: int = 0, extra_kernels: int = 0) -
     full = graph_costs(scene.costs, "expected", bytes_in, extra)
     gapped = GraphCosts(full.node_gap, 0.0, 0.0, 0.0)
     launched = GraphCosts(full.node_gap, full.replay_cpu, full.replay_cpu_per_node, full.graph_start)
-    copied = replace(full, extra_gpu=0.0)
-    free, with_gaps, with_launch, with_copies, final = (
-        simulate(with_graphs(model, spans, costs)) for costs in (FREE, gapped, launched, copied, full)
+    free, with_gaps, with_launch, final = (
+        simulate(with_graphs(model, spans, costs)) for costs in (FREE, gapped, launched, full)
     )
+    with_copies = simulate(with_graphs(model, spans, replace(full, extra_gpu=0.0))) if extra else final
     floor = min(scene.busy_ns, scene.before_ns)
     after = max(_on_clock(scene, final), float(floor))
     ledger = Ledger()

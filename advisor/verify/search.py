@@ -227,9 +227,9 @@ def _unsettled(attempt: Attempt) -> bool:
     equality = attempt.equality
     if equality is None:
         return False
-    # Two eager runs that agree prove little: libraries may choose other kernels beside a capture. A hazard stays one.
-    differs = equality.outcome is EqualityOutcome.DIFFERS and not equality.python_values
-    return equality.outcome is EqualityOutcome.NOT_CHECKED or differs
+    noisy = equality.noise_max_abs_difference > 0 and not equality.python_values
+    differs = equality.outcome is EqualityOutcome.DIFFERS
+    return equality.outcome is EqualityOutcome.NOT_CHECKED or (differs and noisy)
 
 
 def _with_fixes(candidate: Candidate, fixes: tuple[FixSpec, ...]) -> Candidate:

@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -121,6 +121,7 @@ class LoopState:
     wait_ns: int = 0
     start_ns: int = 0
     in_item: bool = False
+    left_early: bool = False  # it was the choice once and was over before enough was recorded
     optimizer_total: int = 0  # the most steps of one optimizer in an iteration, summed over iterations
     now_stepping: dict[int, int] = field(default_factory=dict)  # in the current iteration, by optimizer
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -128,11 +129,9 @@ class LoopState:
 
     @property
     def usual_ns(self) -> float:
-        """An iteration's length. The first loads kernels and libraries: it counts only when it is all there is, and then less."""
-        first, last = self.spans.get(0, (0, 0))
-        if self.count <= 1:
-            return self.total_ns / _FIRST_IS_SLOW
-        return (self.total_ns - (last - first)) / (self.count - 1)
+        """Mean length of its iterations but the first, which loads kernels and libraries. Needs two."""
+        begin, end = self.spans[0]
+        return (self.total_ns - (end - begin)) / (self.count - 1)
 
     @property
     def most_steps_now(self) -> int:
@@ -241,7 +240,8 @@ class Chooser:
     def resume(self, identity: int, count: int) -> None:
         """The chosen loop was left after `count` iterations, before enough were recorded: look on."""
         self.done = False
-        self.states[identity].count = count
+        state = self.states[identity]
+        state.count, state.left_early = count, True
         self.end(identity)
 
     # the choice
@@ -279,7 +279,7 @@ class Chooser:
         if self._spec.kind != "auto" or self.done:
             return
         for position, state in enumerate(self._active):
-            judged = self._judge(state, now, innermost=position == len(self._active) - 1)
+            judged = self._judge(state, now, self._active[position + 1 :])
             if judged == "good":
                 self._choose_loop(state, self._why(state))
                 return
@@ -296,17 +296,20 @@ class Chooser:
             state.now_stepping.get(key, 0) == 1 and state.optimizer_total <= state.count for state in self._active
         )
 
-    def _judge(self, state: LoopState, now: int, *, innermost: bool) -> str:
-        """ "good", "wait" (it may become so) or "out"."""
+    def _judge(self, state: LoopState, now: int, inside: Sequence[LoopState]) -> str:
+        """ "good", "wait" (it may become so) or "out". `inside`: the loops that run within this one now."""
         if state.most_steps_now > 1 or state.optimizer_total > 1.5 * max(state.count, 1):
             return "out"
         stepped = state.optimizer_total > 0 or state.most_steps_now > 0
         if self.trains and not stepped and now - self._began_ns < PATIENCE_NS:
             return "out"  # evaluation before or beside the training
+        if state.count <= 1 and not stepped and inside:
+            # Nothing is known of its usual length yet. Of a loop inside that ended early it is known that it is too short.
+            limit = PATIENCE_NS if any(one.left_early for one in inside) else _FIRST_IS_SLOW * self._long_ns
+            return "wait" if state.total_ns + now - state.start_ns <= limit else "out"
         if state.count == 0:
-            slow = _FIRST_IS_SLOW * self._long_ns
-            return "wait" if stepped or now - state.start_ns <= slow else "out"
-        if not stepped and not innermost and state.usual_ns > self._long_ns:
+            return "wait" if stepped or now - state.start_ns <= _FIRST_IS_SLOW * self._long_ns else "out"
+        if not stepped and inside and state.usual_ns > self._long_ns:
             return "out"
         if not self._works(state):
             return "out"

@@ -123,7 +123,7 @@ def test_the_main_job_ends_in_time_with_a_verified_gain_and_its_prediction(tmp_p
     assert best.timing is not None and best.timing.speedup_ratio > 3
     estimate = predicted.of(best)
     assert estimate is not None and estimate.speedup_ratio > 2
-    assert run.seconds < 150, f"{run.seconds:.0f} s beside other tests"  # 90 s where it runs alone
+    assert run.seconds < 90
     middle = statistics.median(best.timing.graph.samples_ns)
     print(f"predicted {format_ns(estimate.after_ns)}, measured {format_ns(middle)}, whole job {run.seconds:.0f} s")
 
@@ -142,4 +142,4 @@ def test_both_tracers_see_the_same_items(runs: dict[str, Profiled], tmp_path: Pa
     assert isinstance(one, Analysis) and isinstance(two, Analysis)
     torch_step, nsys_step = one.region("step"), two.region("step")
     assert nsys_step.item_count == torch_step.item_count
-    assert abs(nsys_step.busy_ns / torch_step.busy_ns - 1) < 0.05
+    assert abs(nsys_step.busy_ns / torch_step.busy_ns - 1) < 0.02
