@@ -19,8 +19,10 @@ from pathlib import Path
 from advisor.workload.turn import Turn
 turn = Turn(Path(sys.argv[1]))
 turn.take()
-if os.fork() == 0:
-    sys.stdin.read()  # a loader's worker: it inherits the lock and outlives the measurement
+until_death, held_open = os.pipe()
+if os.fork() == 0:  # a loader's worker: it inherits the lock and outlives the measurement
+    os.close(held_open)
+    os.read(until_death, 1)  # not stdin: the two would take each other's lines
     os._exit(0)
 print("held", flush=True)
 sys.stdin.readline()
