@@ -172,7 +172,7 @@ def gate(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A cgadvisor.toml; default the one here.")] = None,
     script: Annotated[Path | None, typer.Option("--run", help="Profile this script now and judge the result.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Processes a side that --run clocks.")] = 5,
+    rounds: Annotated[int, typer.Option(min=2, help="Processes a side that --run clocks.")] = 5,
     format_name: Annotated[str, typer.Option("--format", help="text, json, md, junit or sarif.")] = "text",
     junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML here.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Also write SARIF 2.1.0 here.")] = None,

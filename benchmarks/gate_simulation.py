@@ -80,6 +80,17 @@ def bimodal_samples(count: int) -> Callable[[np.random.Generator, float], tuple[
     return draw
 
 
+def shaped(
+    values: Callable[[np.random.Generator, int], np.ndarray],
+) -> Callable[[np.random.Generator, float], tuple[Series, Series]]:
+    """30 samples a side of any shape: `values(rng, count)` around 1."""
+
+    def draw(rng: np.random.Generator, factor: float) -> tuple[Series, Series]:
+        return [LEVEL_NS * values(rng, 30)], [LEVEL_NS * factor * values(rng, 30)]
+
+    return draw
+
+
 def bimodal_processes(processes: int) -> Callable[[np.random.Generator, float], tuple[Series, Series]]:
     """Each process takes one of two modes 27 % apart at its start and keeps it."""
 
@@ -125,6 +136,15 @@ SCENARIOS = (
     Scenario("late outliers, 30 samples", outliers),
     Scenario("bimodal samples (20 % apart), 30 samples", bimodal_samples(30)),
     Scenario("bimodal samples (20 % apart), 100 samples", bimodal_samples(100)),
+    Scenario(
+        "three modes (15 % apart), 30 samples", shaped(lambda g, n: g.choice([1, 1.15, 1.3], n) * g.normal(1, CV, n))
+    ),
+    Scenario(
+        "every fifth sample 20 % late, 30 samples",
+        shaped(lambda g, n: np.where(g.random(n) < 0.2, 1.2, 1) * g.normal(1, CV, n)),
+    ),
+    Scenario("uniform over 60 %, 30 samples", shaped(lambda g, n: g.uniform(1, 1.6, n))),
+    Scenario("exponential tail of 15 %, 30 samples", shaped(lambda g, n: 1 + g.exponential(0.15, n))),
     Scenario("drift of 15 % in both sides, 30 samples", warming),
     Scenario("drift of 15 % over 5 interleaved rounds, confirmed", interleaved_heat, paired=True, confirm=True),
     Scenario("bimodal processes (27 % apart), 5 of 30", bimodal_processes(5)),
@@ -132,6 +152,13 @@ SCENARIOS = (
     Scenario("bimodal processes, 3 of 30, not confirmed", bimodal_processes(3), bound=False),
     Scenario("bimodal processes, 1 of 30", bimodal_processes(1), bound=False),
     Scenario("head measured on a machine base heated, 60 samples", carried_heat, bound=False),
+)
+
+# Held to 95 % of 10 % slow-downs: the three noises a step time usually has, 30 samples a process.
+CAUGHT = (
+    "steady, 30 samples, 1 process",
+    "bimodal samples (20 % apart), 30 samples",
+    "drift of 15 % over 5 interleaved rounds, confirmed",
 )
 
 
@@ -181,8 +208,7 @@ def main() -> int:
         broken += scenario.bound and same.get("fail", 0.0) > 0.005
         cells = [same.get("fail", 0), same.get("inconclusive", 0), slower.get("fail", 0), slower.get("inconclusive", 0)]
         print(f"| {scenario.name} | {' | '.join(f'{cell:.1%}' for cell in cells)} |", flush=True)
-    promised = next(row for row in rows if row["scenario"] == SCENARIOS[0].name)
-    broken += promised["slower"].get("fail", 0.0) < 0.95
+    broken += sum(row["slower"].get("fail", 0.0) < 0.95 for row in rows if row["scenario"] in CAUGHT)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"runs": options.runs, "seed": options.seed, "rows": rows}, file, indent=1)

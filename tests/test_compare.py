@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from advisor.compare import (
     Change,
+    ModeShift,
     Rule,
     bootstrap_median_interval,
     bootstrap_ratio,
@@ -312,6 +313,29 @@ def test_a_slow_down_of_both_modes_is_seen_and_luck_with_the_modes_is_not() -> N
     )
     alarms = sum(is_different([two_paths(s)], [two_paths(s + 999)]).change == Change.SLOWER for s in range(60))
     assert caught >= 57 and alarms == 0
+
+
+def test_thirty_samples_of_two_modes_suffice() -> None:
+    pairs = [(two_paths(s, count=30), two_paths(s + 999, 1.1 * MS, 30)) for s in range(60)]
+    assert sum(is_different([a], [b]).change == Change.SLOWER for a, b in pairs) >= 54
+    assert all(is_different([a], [b / 1.1]).change != Change.SLOWER for a, b in pairs)
+
+
+def test_one_mode_is_never_asked_as_two() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        wide = mode_shift(rng.normal(1, 0.1, 60), rng.normal(1.2, 0.1, 60))
+        assert wide is not None and wide.p_within is None
+    apart = mode_shift([1.0, 1.01] * 8 + [2.0, 2.02] * 8, [1.1, 1.111] * 8 + [2.2, 2.222] * 8)
+    assert apart is not None and apart.p_within is not None and apart.p_within < 0.001
+
+
+def test_the_sharper_mode_test_needs_the_exact_ones_support() -> None:
+    assert ModeShift(1.1, 0.0005, None).is_significant(0.001)
+    assert ModeShift(1.1, 0.019, 0.0003).is_significant(0.001)
+    assert not ModeShift(1.1, 0.021, 0.0003).is_significant(0.001)
+    assert not ModeShift(1.1, 0.019, 0.0006).is_significant(0.001)
+    assert not ModeShift(1.1, 0.019, None).is_significant(0.001)
 
 
 @settings(deadline=None)

@@ -265,6 +265,12 @@ def test_exit_codes_of_the_command(tmp_path: Path) -> None:
     assert cgadvisor("gate", tmp_path / "l4", folder=tmp_path).returncode == 5
 
 
+def test_one_process_a_side_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("pass")
+    done = cgadvisor("gate", "--run", "a.py", "--baseline", "a.py", "--rounds", "1", folder=tmp_path)
+    assert done.returncode == 2 and "--rounds" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_budgets_come_from_the_file_of_the_folder(tmp_path: Path) -> None:
     run = findings(tmp_path, "run")
     (tmp_path / "cgadvisor.toml").write_text('[[gate.budget]]\nmetric = "launches_per_step"\nmax = 40\nwarn = 30\n')

@@ -22,16 +22,41 @@ def conftest():
 @pytest.mark.parametrize(
     ("args", "keyword", "markexpr", "whole"),
     [
-        ([str(FOLDER)], "", "", True),
-        ([str(FOLDER.parent)], "", "gpu", True),
-        ([str(FOLDER)], "fifty", "", False),
-        ([str(FOLDER)], "", "not gpu", False),
-        ([str(FOLDER / "test_faults.py")], "", "", False),
-        ([f"{FOLDER / 'test_faults.py'}::test_x"], "", "", False),
+        ([str(FOLDER)], "", "", "all"),
+        ([str(FOLDER.parent)], "", "gpu", "all"),
+        ([str(FOLDER)], "fifty", "", []),
+        ([str(FOLDER)], "", "not gpu", []),
+        ([str(FOLDER / "test_faults.py")], "", "", ["test_faults.py"]),
+        ([f"{FOLDER / 'test_faults.py'}::test_x"], "", "", []),
     ],
 )
-def test_only_the_whole_folder_is_complete(conftest, args, keyword, markexpr, whole):
-    assert conftest.is_whole(args, keyword, markexpr) == whole
+def test_only_whole_files_count(conftest, args, keyword, markexpr, whole):
+    every = sorted(path.name for path in FOLDER.glob("test_*.py"))
+    assert conftest.whole_files(args, keyword, markexpr) == (every if whole == "all" else whole)
+
+
+ABOUT = {"sources_sha256": "a1", "torch": "2.11.0", "device": "H200"}
+
+
+def run(*files, failed=()):
+    return {"files": list(files), "counts": {"passed": 3, "failed": len(failed)}, "failures": list(failed)}
+
+
+def test_runs_of_all_files_add_up(conftest):
+    every = sorted(path.name for path in FOLDER.glob("test_*.py"))
+    part = conftest.merged({}, ABOUT, run(*every[:-1], failed=["x"]))
+    assert not part["complete"] and part["missing"] == every[-1:]
+    whole = conftest.merged(part, ABOUT, run(every[-1]))
+    assert whole["complete"] and whole["counts"] == {"passed": 6, "failed": 1} and whole["failures"] == ["x"]
+    again = conftest.merged(whole, ABOUT, run(*every))  # a file that ran again replaces its earlier result
+    assert again["failures"] == [] and again["counts"]["passed"] == 3
+
+
+def test_a_run_on_other_sources_starts_anew(conftest):
+    every = sorted(path.name for path in FOLDER.glob("test_*.py"))
+    part = conftest.merged({}, ABOUT, run(*every[:-1]))
+    for other in ({"sources_sha256": "b2"}, {"torch": "2.12.0"}, {"device": "L4"}):
+        assert not conftest.merged(part, ABOUT | other, run(every[-1]))["complete"]
 
 
 def test_a_complete_record_is_of_these_sources(conftest):
@@ -40,5 +65,4 @@ def test_a_complete_record_is_of_these_sources(conftest):
         assert record["sources_sha256"] == conftest.sources_hash()
         assert record["failures"] == []
     else:
-        assert record["why"]
-        assert record["never_ran"]
+        assert record.get("why") or record["missing"]

@@ -179,10 +179,11 @@ def _mode_evidence(
     if change not in (Change.SAME, Change.TOO_NOISY) or len(base) + len(head) > 2 or not evidence.reachable:
         return None
     found = mode_shift(base[0], head[0], rule.seed, evidence.required)
-    if found is None or found.p_value >= rule.alpha:
+    if found is None or not found.is_significant(rule.alpha):
         return None
     shift = (found.ratio - 1) * group_median(base)
-    return replace(evidence, ratio=Ratio(found.ratio, found.ratio, found.ratio), shift=shift, p_value=found.p_value)
+    p_value = found.p_value if found.p_within is None else min(found.p_value, found.p_within)
+    return replace(evidence, ratio=Ratio(found.ratio, found.ratio, found.ratio), shift=shift, p_value=p_value)
 
 
 def _process_p(base: Floats, head: Floats, paired: bool) -> float | None:

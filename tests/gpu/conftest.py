@@ -1,6 +1,8 @@
-"""GPU tests: skipped without a CUDA device; a whole run writes last_run.json, the record of what was shown on a GPU.
+"""GPU tests: skipped without a CUDA device. `--record` writes last_run.json, the record of what was shown on a GPU.
 
     python -m pytest tests/gpu -n 7 --dist loadfile --record
+
+Runs of some files, one after the other on the same sources and machine, add up to the whole.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,27 +38,39 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if worker or not session.config.getoption("--record", default=False):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    counts = {kind: len(reporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
-    failures = [report.nodeid for kind in ("failed", "error") for report in reporter.stats.get(kind, [])]
+    reports = {kind: reporter.stats.get(kind, []) for kind in ("passed", "failed", "error", "skipped")}
     option = session.config.option
-    record = {
-        # A run of a part, or one that was cut short, must not pass for the whole folder's.
-        "complete": exitstatus != pytest.ExitCode.INTERRUPTED
-        and not (session.shouldstop or session.shouldfail)
-        and is_whole(session.config.args, option.keyword, option.markexpr),
-        "sources_sha256": sources_hash(),
+    ended = exitstatus != pytest.ExitCode.INTERRUPTED and not (session.shouldstop or session.shouldfail)
+    run = {
         "ran_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **_environment(),
-        "counts": counts,
-        "failures": failures,
+        # Files of which every test ran. A part of one, or a run that was cut short, must not pass for it.
+        "files": whole_files(session.config.args, option.keyword, option.markexpr) if ended else [],
+        "counts": {kind: len(found) for kind, found in reports.items()},
+        "failures": [report.nodeid for kind in ("failed", "error") for report in reports[kind]],
     }
-    RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    about = {"sources_sha256": sources_hash(), **_environment()}
+    earlier = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
+    RECORD.write_text(json.dumps(merged(earlier, about, run), indent=1) + "\n", encoding="utf-8")
 
 
-def is_whole(args: list[str], keyword: str, markexpr: str) -> bool:
-    """Whether these pytest arguments select every test of the folder."""
-    folders = {Path(arg).resolve() for arg in args if "::" not in arg}
-    return not keyword and markexpr in ("", "gpu") and bool(folders & {HERE, *HERE.parents})
+def merged(earlier: dict[str, Any], about: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+    """The record after `run`: runs of other files on the very same sources, versions and device still count."""
+    same = all(earlier.get(key) == value for key, value in about.items())
+    kept = [one for one in earlier.get("runs", []) if same and not set(one["files"]) & set(run["files"])]
+    runs = [*kept, run]
+    ran = {name for one in runs for name in one["files"]}
+    missing = sorted({path.name for path in HERE.glob("test_*.py")} - ran)
+    counts = {kind: sum(one["counts"].get(kind, 0) for one in runs) for kind in run["counts"]}
+    failures = [name for one in runs for name in one["failures"]]
+    return {"complete": not missing, "missing": missing, **about, "counts": counts, "failures": failures, "runs": runs}
+
+
+def whole_files(args: list[str], keyword: str, markexpr: str) -> list[str]:
+    """The test files of this folder that these pytest arguments select whole."""
+    if keyword or markexpr not in ("", "gpu"):
+        return []
+    chosen = {Path(arg).resolve() for arg in args if "::" not in arg}
+    return sorted(path.name for path in HERE.glob("test_*.py") if {path, *path.parents} & chosen)
 
 
 def sources_hash() -> str:
