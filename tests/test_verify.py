@@ -58,9 +58,18 @@ def test_phases_of_the_schedule() -> None:
     assert [step for step in range(14) if plan_of.checked(step)] == [1, 2, 3, 4, 5, 13]
 
 
+@pytest.mark.parametrize("every", [2, 5, 10, 20, 50, 100])
+def test_a_step_that_logs_falls_into_both_kinds_of_blocks(every: int) -> None:
+    long = Schedule(blocks=400)
+    kinds = [long.phase(step) for step in range(0, long.total, every)]
+    assert abs(kinds.count("replay") - kinds.count("eager")) <= len(kinds) // 5
+
+
 def test_a_short_loop_gets_a_shorter_schedule() -> None:
     fitted = Schedule().fitted(40)
-    assert fitted.total <= 40 and fitted.checks == 11 and fitted.blocks == 4
+    assert fitted.total <= 40 and fitted.checks == 11 and (fitted.block, fitted.blocks) == (4, 5)
+    middle = Schedule().fitted(70)  # 12 checks, 52 left: seven blocks of seven
+    assert middle.total <= 70 and (middle.block, middle.blocks) == (7, 7)
     assert Schedule().fitted(None) == Schedule().fitted(500) == Schedule()
 
 
@@ -339,6 +348,18 @@ def samples(kind: str, ns: int, start: int = 18) -> tuple[Sample, ...]:
 
 def added_up(tmp_path: Path, report: ChildReport | None, **changes: object) -> Attempt:
     return combine.attempt("a", CANDIDATE, child(tmp_path, "graph", report, **changes), eager(tmp_path), SOURCES)
+
+
+def test_the_noise_of_eager_blocks_is_odd_against_even(tmp_path: Path) -> None:
+    def block(start: int, kind: str, ns: int) -> list[Sample]:
+        return [Sample(start + index, kind, ns, ns) for index in range(6)]
+
+    found = [*block(19, "replay", 100), *block(26, "eager", 1000), *block(33, "replay", 100), *block(40, "eager", 1100)]
+    found += [*block(47, "replay", 100), *block(54, "eager", 1000)]
+    report = ChildReport(
+        role="graph", ending="ran", samples=tuple(found), node_count=9, replay_count=18, tensor_count=3
+    )
+    assert combine._block_noise(report) == pytest.approx(0.1)
 
 
 def test_no_report_is_a_crash_or_a_time_out(tmp_path: Path) -> None:

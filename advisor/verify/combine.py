@@ -33,7 +33,7 @@ from advisor.verify.hazards import HAZARDS
 from advisor.verify.plan import Candidate, Sources
 from advisor.workload import whatif
 from advisor.workload.diagnose import KINDS
-from advisor.workload.verify_job import ChildReport, FixSpec, Schedule
+from advisor.workload.verify_job import ChildReport, FixSpec
 
 NUMERIC: Final = frozenset({"capturable", "lr-tensor", "fused"})  # these change what eager itself computes
 MIN_GAIN_RATIO: Final = 0.03  # a step shortened by less is no reason to maintain a graph
@@ -230,12 +230,15 @@ def _apart(one: Sequence[int], two: Sequence[int]) -> float:
 
 def _block_noise(report: ChildReport) -> float:
     """A/A inside one process: eager blocks in turn, odd against even."""
-    length = max(1, Schedule().block)
-    blocks: dict[int, list[int]] = {}
+    turns: list[list[int]] = []
+    last = None
     for sample in report.samples:
-        if sample.kind == "eager":
-            blocks.setdefault(sample.step // length // 2, []).append(sample.device_ns)
-    turns = [values for _, values in sorted(blocks.items())]
+        if sample.kind != "eager":
+            continue
+        if last is None or sample.step != last + 1:
+            turns.append([])
+        turns[-1].append(sample.device_ns)
+        last = sample.step
     return _apart([v for values in turns[::2] for v in values], [v for values in turns[1::2] for v in values])
 
 
