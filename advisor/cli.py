@@ -144,7 +144,9 @@ def diff(
 @app.command()
 def verify(
     run: Annotated[Path, typer.Argument(help="A run folder of `cgadvisor profile`.")],
-    region: Annotated[str, typer.Option(help="Only this: a region's id or label, file:first-last, module:PATH.")] = "",
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only this: a region's id or label, file:first-last, module:PATH. Repeatable.")
+    ] = None,
     what_if: Annotated[bool, typer.Option("--what-if/--no-what-if", help="Also try mechanical fixes.")] = True,
     max_attempts: Annotated[int, typer.Option(min=1, help="Captures to try at most.")] = 6,
     budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further attempt starts.")] = 60.0,
@@ -156,7 +158,7 @@ def verify(
     from advisor.commands import verify as command
 
     names = tuple(name for name in strategies.split(",") if name)
-    options = command.Options(run, region, what_if, max_attempts, budget, timeout, names, json)
+    options = command.Options(run, tuple(region or ()), what_if, max_attempts, budget, timeout, names, json)
     raise typer.Exit(command.run(options))
 
 

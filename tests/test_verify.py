@@ -524,6 +524,29 @@ def test_no_what_if_tries_no_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert asked == ["3-6"] and len(found.attempts) == 1
 
 
+def test_every_named_region_is_tried_beside_one_pair_of_eager_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_states(tmp_path, monkeypatch)
+    names: list[str] = []
+
+    def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
+        names.extend(order.name for order in orders)
+        eager_run = ChildReport(role="eager", ending="ran", samples=samples("eager", 1000))
+        return [
+            ChildRun(
+                order.name, tmp_path / order.spec.role, RAN if order.spec.role == "graph" else eager_run, 0, False, 1
+            )
+            for order in orders
+        ]
+
+    monkeypatch.setattr(search, "run_wave", wave)
+    made = Search(Script("train.py"), SOURCES, ("train.py", 1), tmp_path, Limits())
+    found = made.run([CANDIDATE], [Candidate("train.py", 4, 6)])
+    assert [one.region_label for one in found.attempts] == ["train.py:3-6", "train.py:4-6"]
+    assert names == ["eager", "eager-again", "attempt-1", "attempt-2"]
+
+
 def test_attempts_are_limited_and_the_rest_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found, _ = searched(monkeypatch, tmp_path, MIDDLE, {"2-8": blocked_at(4)}, max_attempts=1)
     assert len(found.attempts) == 1 and found.untried == ("train.py:6-8", "train.py:2-3")

@@ -24,7 +24,7 @@ class Options:
     """The command's options. Times in seconds."""
 
     folder: Path
-    region: str = ""
+    regions: tuple[str, ...] = ()
     what_if: bool = True
     max_attempts: int = 6
     budget_s: float = 60.0
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     found = verify(
         bundle,
         VerifyOptions(
-            region=options.region,
+            regions=options.regions,
             limits=limits,
             strategies=options.strategies,
             tell=tell,

@@ -31,10 +31,10 @@ DISTRIBUTED_WARMUP: Final = 12
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. `script` overrides what the manifest says, `region` is an id, a label or lines."""
+    """What the user asked for. `script` overrides what the manifest says, each of `regions` is an id, a label or lines."""
 
     script: Script | None = None
-    region: str = ""
+    regions: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     strategies: tuple[str, ...] = ()
     schedule: Schedule = field(default_factory=Schedule)
@@ -53,12 +53,13 @@ def run(bundle: Bundle, options: Options) -> Verification:
     loop = _loop(bundle, analysis)
     script = options.script or script_of(manifest)
     sources = Sources(_texts(manifest, script))
-    candidates = [chosen(sources, options.region, analysis)] if options.region else _candidates(sources, loop, analysis)
+    named = [[chosen(sources, name, analysis)] for name in options.regions]
+    groups = named or [_candidates(sources, loop, analysis)]
     schedule = schedule_for(sources, options.schedule)
     search = Search(script, sources, loop, bundle.path(FOLDER), options.limits, schedule, options.tell, options.before)
-    if not candidates:
+    if not any(groups):
         search.notes.append("no span of the hot loop can be skipped as a whole; name one with --region file:first-last")
-    verification = search.run(candidates, options.strategies)
+    verification = search.run(*groups, strategies=options.strategies)
     bundle.save(verification)
     return verification
 

@@ -1,4 +1,5 @@
-"""The search: eager children once, then candidates wave by wave until one pays, the budget is spent, or none is left."""
+"""The search: eager children once, then the candidates of each group wave by wave until one pays, the budget is spent, or none
+is left."""
 
 from __future__ import annotations
 
@@ -60,10 +61,30 @@ class Search:
         self._spent_on: list[str] = []
         self.notes: list[str] = []
 
-    def run(self, candidates: list[Candidate], strategies: tuple[str, ...] = ()) -> Verification:
-        """Try candidates, best first. Raises ScriptFailed when the script does not even run eagerly."""
+    def run(self, *groups: list[Candidate], strategies: tuple[str, ...] = ()) -> Verification:
+        """Try the candidates of each group, best first, until one of it pays. The limits are those of all groups together.
+
+        `strategies` are compared on the first candidate of all. Raises ScriptFailed when the script does not even run eagerly.
+        """
+        left = [candidate for group in groups for candidate in self._search(group)]
+        first = next((group[0] for group in groups if group), None)
+        if first is not None and strategies and not self._spent():
+            self._try([(first, name) for name in strategies])
+        if self._spent_on:
+            rest = "the rest went into starting Python, importing torch and building the model"
+            self.notes.append(f"measuring took: {', '.join(self._spent_on)}; {rest}")
+        untried = [candidate.label for candidate in left if candidate.key not in self._tried]
+        return Verification(
+            attempts=tuple(self._attempts),
+            untried=tuple(dict.fromkeys(untried)),
+            budget_ns=round(self.limits.budget_s * 1e9),
+            wall_ns=round((time.monotonic() - self._began) * 1e9),
+            notes=tuple(self.notes),
+        )
+
+    def _search(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Wave by wave until one pays; the candidates left over."""
         queue = list(candidates)
-        first = queue[0] if queue else None
         while queue and not self._spent():
             wave = self._next_wave(queue)
             if not wave:
@@ -75,19 +96,7 @@ class Search:
                 break
             follow = [more for one, ran in found for more in self._follow(one, ran)]
             queue = [*follow, *queue]
-        if first is not None and strategies and not self._spent():
-            self._try([(first, name) for name in strategies])
-        if self._spent_on:
-            rest = "the rest went into starting Python, importing torch and building the model"
-            self.notes.append(f"measuring took: {', '.join(self._spent_on)}; {rest}")
-        untried = [candidate.label for candidate in queue if candidate.key not in self._tried]
-        return Verification(
-            attempts=tuple(self._attempts),
-            untried=tuple(dict.fromkeys(untried)),
-            budget_ns=round(self.limits.budget_s * 1e9),
-            wall_ns=round((time.monotonic() - self._began) * 1e9),
-            notes=tuple(self.notes),
-        )
+        return queue
 
     def _spent(self) -> bool:
         over = time.monotonic() - self._began > self.limits.budget_s

@@ -49,4 +49,5 @@ def _verify(sample: Sample, folder: Path) -> Verification:
     place = SourceSpan(file=file, first_line=line, last_line=line)
     bundle.save(Clock(step_label="", step_how="", step_location=place, host_step=Measurement(samples_ns=())))
     script = Script(str(SAMPLES / f"{sample.name}.py"), sample.argv, cwd=str(SAMPLES))
-    return run(bundle, Options(script=script, region=sample.region, limits=sample.limits, strategies=sample.strategies))
+    regions = (sample.region,) if sample.region else ()
+    return run(bundle, Options(script=script, regions=regions, limits=sample.limits, strategies=sample.strategies))
