@@ -33,5 +33,5 @@ def test_windows_of_ten_steps(cost):
 
 def test_bars(cost):
     assert cost.Step("a", (1.0, 2.0, 4.0), (1.02, 2.04, 4.4)).ratio == pytest.approx(1.02)
-    assert cost.Step("a", (1.0,), (1.03,)).is_held and not cost.Step("a", (1.0,), (0.96,)).is_held
+    assert cost.Step("a", (1.0,), (1.029,)).is_held and not cost.Step("a", (1.0,), (0.96,)).is_held
     assert cost.Wall("a", (5.0,), (20.0,)).is_held and not cost.Wall("a", (5.0,), (20.1,)).is_held
