@@ -570,6 +570,23 @@ def test_a_cache_that_cannot_be_made_is_named(place):
     assert place.measured() == 0
 
 
+def test_a_cache_that_cannot_be_written_is_named_before_it_measures(place, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(BundleError, match="cannot write to the cache folder: Permission denied"):
+        place.constants()
+    assert place.measured() == 0
+
+
+def test_a_gpu_that_others_will_not_give_is_not_calibrated(place, monkeypatch):
+    monkeypatch.setattr(command.Turn, "is_crowded", True)
+    with pytest.raises(Inconclusive, match="would not give the GPU"):
+        place.constants()
+    assert place.measured() == 0
+
+
 def test_without_the_variable_the_cache_is_in_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for unset in ("", None):

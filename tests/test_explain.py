@@ -328,6 +328,17 @@ def test_a_name_like_no_other_gets_those_there_are(tmp_path):
     assert said.endswith("there are train.py:8-13, train.py:10, train.py:12, train.py:13\n")
 
 
+def test_a_region_without_an_estimate_is_not_called_unknown(tmp_path):
+    regions = tuple(
+        msgspec.structs.replace(one, occurrences_per_step=0.0) if one.id == "stmt:12" else one
+        for one in build.analysis().regions
+    )
+    estimates = tuple(one for one in build.analysis().estimates if one.region_id != "stmt:12")
+    code, said = refused(saved_in(tmp_path, regions=regions, estimates=estimates), "--region", "train.py:12")
+    assert code == EXIT_USAGE
+    assert "--region train.py:12: no estimate of it: it does not run inside the steps" in said
+
+
 def test_an_unknown_region_of_a_real_run(tmp_path):
     code, said = refused(REAL, "--region", "Sequentia")
     assert code == EXIT_USAGE

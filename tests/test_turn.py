@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.workload import worker
+from advisor.workload.job import Job, Result, read_result
 from advisor.workload.turn import Turn, lock_path
 
 ROOT = Path(__file__).parents[1]
@@ -70,8 +72,11 @@ def test_a_dead_holder_holds_nothing(tmp_path):
 def test_after_the_limit_it_goes_on_without(holder, tmp_path):
     turn = Turn(tmp_path / "lock")
     assert turn.take(limit_s=0.05) >= 0.05
-    assert not turn.held
+    assert not turn.held and turn.is_crowded
     turn.give()  # does nothing
+    holder.stdin.write("\n")
+    turn.take()
+    assert turn.held and not turn.is_crowded
 
 
 def test_a_turn_is_taken_once_and_can_be_taken_again(tmp_path):
@@ -93,3 +98,12 @@ def test_other_gpus_have_other_turns(monkeypatch):
     first = lock_path()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert lock_path() != first
+
+
+def test_what_a_pass_notes_is_in_its_result_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_notes", [])
+    for _ in range(2):
+        worker.add_note("crowded")
+    job = Job(mode="plain", target="x.py", out_dir=str(tmp_path))
+    worker.Worker(job)._write(Result(mode="plain", ending="refused"))
+    assert read_result(tmp_path, "plain").notes == ("crowded",)

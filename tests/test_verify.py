@@ -569,6 +569,20 @@ def test_children_that_do_not_fit_together_run_one_by_one(monkeypatch: pytest.Mo
     assert "one after the other" in found.notes[0] and found.notes[1].startswith("measuring took: eager 1 ns")
 
 
+def test_a_child_that_was_measured_beside_others_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_states(tmp_path, monkeypatch)
+
+    def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
+        return [
+            ChildRun(order.name, tmp_path / order.spec.role, RAN, 0, False, 1, order.name == "eager")
+            for order in orders
+        ]
+
+    monkeypatch.setattr(search, "run_wave", wave)
+    found = Search(Script("train.py"), SOURCES, ("train.py", 1), tmp_path, Limits()).run([CANDIDATE])
+    assert found.notes[0].startswith("eager was measured beside others")
+
+
 def test_a_script_that_fails_eagerly_is_the_users_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
         report = ChildReport(role="eager", ending="failed", message="ValueError: boom")

@@ -63,10 +63,18 @@ def machine_calibration(
     except OSError as error:
         raise BundleError(f"{folder}: cannot make the cache folder: {error.strerror}") from error
     fresh = folder / f".fresh-{os.getpid()}.json"
+    try:
+        fresh.touch()  # now: a measurement that cannot be kept is not worth its seconds
+    except OSError as error:
+        raise BundleError(f"{folder}: cannot write to the cache folder: {error.strerror}") from error
     measuring()
     turn = Turn()
     turn.take()
     try:
+        if turn.is_crowded:
+            raise Inconclusive(
+                "others would not give the GPU: calibrate once it is idle, or go on with the default constants"
+            )
         _measure(python, fresh)
         found = load_artefact(fresh, Calibration)
         path = folder / file_name(found.gpu_name, found.driver_version, found.torch_version)

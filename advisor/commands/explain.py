@@ -28,6 +28,9 @@ def chosen(analysis: Analysis, wanted: str) -> list[Estimate]:
     names = {one.region_id: analysis.region(one.region_id).label for one in analysis.estimates}
     exact = [one for one in analysis.estimates if wanted in (one.region_id, names[one.region_id])]
     found = exact or [one for one in analysis.estimates if fnmatch(names[one.region_id], wanted)]
+    silent = next((one for one in analysis.regions if wanted in (one.id, one.label)), None)
+    if not found and silent is not None:
+        raise UsageError(f"--region {wanted}: no estimate of it: {_why_silent(silent)}")
     if not found:
         near = get_close_matches(wanted, [*names.values(), *names], 3) or list(names.values())[:5]
         raise UsageError(f"--region {wanted}: no such region; there are {', '.join(near)}")
@@ -40,6 +43,12 @@ def render(analysis: Analysis, estimate: Estimate) -> str:
     return "\n".join(
         [*_head(region, estimate), *_terms(estimate), *_bounds(estimate), *_once(estimate), *_words(estimate)]
     )
+
+
+def _why_silent(region: Region) -> str:
+    if region.occurrences_per_step <= 0:
+        return "it does not run inside the steps"
+    return "the recording does not tell"
 
 
 def _why_none(analysis: Analysis) -> str:

@@ -60,6 +60,7 @@ class ChildRun:
     exit_code: int
     timed_out: bool
     wall_ns: int
+    crowded: bool = False  # others would not give the GPU while it was measured
 
     @property
     def state_path(self) -> Path:
@@ -144,7 +145,7 @@ class _Child:
             timeout_s=timeout_s,
             options={OPTION: msgspec.json.encode(spec).decode()},
         )
-        self._timed_out = False
+        self._timed_out = self._crowded = False
         self._began = self._turn = self._ended = time.monotonic()
         with log_path(folder, "verify").open("wb") as log:
             self._process = subprocess.Popen(
@@ -170,6 +171,7 @@ class _Child:
         if self._timed_out:
             return
         turn.take()
+        self._crowded = turn.is_crowded
         try:
             (self.order.folder / GO_NAME).touch()
             self._turn = time.monotonic()
@@ -197,7 +199,8 @@ class _Child:
         order = self.order
         wall = round((self._ended - self._turn) * 1e9)
         report = read_report(order.folder)
-        return ChildRun(order.name, order.folder, report, self._process.returncode, self._timed_out, wall)
+        code = self._process.returncode
+        return ChildRun(order.name, order.folder, report, code, self._timed_out, wall, self._crowded)
 
 
 def child_environment() -> dict[str, str]:

@@ -20,6 +20,7 @@ from advisor.verify import combine, plan
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
 from advisor.verify.plan import Candidate, Sources
+from advisor.workload.turn import CROWDED
 from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
 
 IN_PLACE: Final = "in_place"
@@ -199,6 +200,7 @@ class Search:
                 self.limits = dataclasses.replace(self.limits, parallel=1)
                 continue
             runs += found
+            self.notes += [f"{run.name} was {CROWDED}" for run in found if run.crowded]
         self._spent_on += [f"{run.name} {format_ns(run.wall_ns)}" for run in runs]
         return runs
 

@@ -26,7 +26,7 @@ from advisor.workload.job import QUEUED, Job, ProgressWriter
 from advisor.workload.mark import MARKS, Handler, on_region
 from advisor.workload.region_clock import RegionClock
 from advisor.workload.steps import PLAN_NAME, Chooser, Plan, Source, Spec
-from advisor.workload.turn import Turn
+from advisor.workload.turn import CROWDED, Turn
 
 REGION_STEPS: Final = 20
 SOURCES_NAME: Final = "sources.json"
@@ -123,6 +123,8 @@ class ClockPass:
             self._stop = self._first + self._job.steps + min(REGION_STEPS, self._job.steps)
         # In the warm-up: what waiting does to a step is dropped with it.
         self._deadline += self._turn.take(lambda: self._progress.write(QUEUED, 0, self._stop))
+        if self._turn.is_crowded:
+            worker.add_note(f"the clock pass was {CROWDED}")
         self._source = source
         self._driver = Driver(source, self, index=index)
         MARKS.reset()

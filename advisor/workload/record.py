@@ -24,7 +24,7 @@ from advisor.workload.job import QUEUED, Job, ProgressWriter
 from advisor.workload.mark import MARKS, METHODS, Emitter, Handler, on_region
 from advisor.workload.modules import ModuleRanges, region_steps
 from advisor.workload.steps import Plan, Source
-from advisor.workload.turn import Turn
+from advisor.workload.turn import CROWDED, Turn
 
 TRACER_OPTION: Final = "tracer"  # Job.options: "torch" (default) | "nsys"
 _LEAD: Final = 3  # steps under the profiler before the first recorded one: two of warm-up, one thrown away
@@ -192,6 +192,8 @@ class TracePass:
 
     def _start(self, lead: int) -> None:
         self._turn.take(lambda: self._progress.write(QUEUED, 0, self._count))
+        if self._turn.is_crowded:
+            worker.add_note(f"the trace pass was {CROWDED}")
         if self._job.options.get(TRACER_OPTION) == "nsys":
             self._session = NsysSession()
         else:

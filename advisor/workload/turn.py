@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_S: Final = 300.0  # then the measurement is made all the same: late and perhaps disturbed is better than never
+CROWDED: Final = "measured beside others that would not give the GPU: times may be too long"
 _POLL_S: Final = 0.02
 
 
@@ -25,10 +26,16 @@ class Turn:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or lock_path()
         self._descriptor = -1
+        self._gave_up = False
 
     @property
     def held(self) -> bool:
         return self._descriptor >= 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the last `take` gave up: what is measured now may be disturbed, and should say so (`CROWDED`)."""
+        return self._gave_up
 
     def take(self, waiting: Callable[[], None] = lambda: None, limit_s: float = LIMIT_S) -> float:
         """Wait for the turn, calling `waiting` now and then; the seconds waited. Without the turn after `limit_s`."""
@@ -42,10 +49,11 @@ class Turn:
         while not _locked(descriptor):
             if time.monotonic() - began > limit_s:
                 os.close(descriptor)
+                self._gave_up = True
                 return time.monotonic() - began
             waiting()
             time.sleep(_POLL_S)
-        self._descriptor = descriptor
+        self._descriptor, self._gave_up = descriptor, False
         return time.monotonic() - began
 
     def give(self) -> None:

@@ -74,16 +74,23 @@ class Worker:
     def _write(self, result: Result) -> None:
         wall = time.perf_counter_ns() - self._began_ns
         facts = environment.facts() if result.ending != "refused" else {}
-        full = msgspec.structs.replace(result, wall_ns=wall, facts=facts, steps=steps_done())
+        full = msgspec.structs.replace(result, wall_ns=wall, facts=facts, steps=steps_done(), notes=tuple(_notes))
         write_atomically(result_path(self._job.folder, self._job.mode), msgspec.json.encode(full))
 
 
 _steps: list[int] = [0]
+_notes: list[str] = []
 
 
 def set_steps(count: int) -> None:
     """A mode says how many steps it has recorded; it ends up in the result."""
     _steps[0] = count
+
+
+def add_note(text: str) -> None:
+    """A mode says what a reader of its figures should know, once; it ends up in the result and in the manifest."""
+    if text not in _notes:
+        _notes.append(text)
 
 
 def steps_done() -> int:
