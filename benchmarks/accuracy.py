@@ -34,7 +34,7 @@ from advisor.commands.predict import study_of
 from advisor.errors import AdvisorError
 from advisor.model import Manifest, Predictions, Verification
 from advisor.units import format_ns
-from advisor.verify.plan import Sources
+from advisor.verify.candidate import Sources
 from advisor.workload.spans import SpanError, first_line, locate
 
 ROOT: Final = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from advisor.estimate import extra_kernels
 from advisor.marks import encode
 from advisor.model import Clock, Measurement, OptimizerFacts, Predictions, SourceSpan
 from advisor.regions import span_region
-from advisor.verify.plan import Candidate
+from advisor.verify.candidate import Candidate
 from advisor.workload.verify_job import FixSpec
 
 US = 1_000

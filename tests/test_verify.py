@@ -24,10 +24,10 @@ from advisor.model import (
     SourceSpan,
     Verification,
 )
-from advisor.verify import Options, children, chosen, combine, plan, run, schedule_for, search
+from advisor.verify import Options, children, chosen, combine, follow, plan, run, schedule_for, search
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import Eager
-from advisor.verify.plan import Candidate, Sources
 from advisor.verify.search import Limits, Search
 from advisor.workload.verify_job import (
     ChildReport,
@@ -162,11 +162,11 @@ def test_foreseen_fixes() -> None:
         out.sum().backward()
         opt.step()
     """
-    found = plan.foreseen(sources(text), Candidate("train.py", 4, 8))
+    found = follow.foreseen(sources(text), Candidate("train.py", 4, 8))
     assert [(fix.id, fix.line) for fix in found] == [("capturable", 0), ("lr-tensor", 0), ("defer", 6)]
-    assert plan.foreseen(sources(text), Candidate("train.py", 5, 5)) == ()
+    assert follow.foreseen(sources(text), Candidate("train.py", 5, 5)) == ()
     capturable = text.replace("lr=1e-3", "lr=1e-3, capturable=True")
-    assert plan.foreseen(sources(capturable), Candidate("train.py", 7, 8)) == ()
+    assert follow.foreseen(sources(capturable), Candidate("train.py", 7, 8)) == ()
 
 
 def blocked_at(line: int, blocker: str = "sync-item", file: str = "train.py") -> ChildReport:
@@ -187,19 +187,19 @@ for x in loader:
 
 
 def test_a_blocked_span_is_cut_at_the_line() -> None:
-    found = plan.follow_up(sources(MIDDLE), Candidate("train.py", 2, 7), blocked_at(4), "")
+    found = follow.follow_up(sources(MIDDLE), Candidate("train.py", 2, 7), blocked_at(4), "")
     assert [candidate.label for candidate in found] == ["train.py:6-7", "train.py:2-3"]
 
 
 def test_a_read_that_can_wait_is_deferred_before_anything_is_cut() -> None:
     text = "for x in loader:\n    a = model(x)\n    n = a.sum().item()\n    b = f(g(a))\n    print(n, b)\n"
-    found = plan.follow_up(sources(text), Candidate("train.py", 2, 4), blocked_at(3), "")
+    found = follow.follow_up(sources(text), Candidate("train.py", 2, 4), blocked_at(3), "")
     assert [fix.id for fix in found[0].fixes] == ["defer"]
     assert [candidate.label for candidate in found[1:]] == ["train.py:4", "train.py:2"]
 
 
 def test_adam_becomes_capturable() -> None:
-    found = plan.follow_up(sources(MIDDLE), Candidate("train.py", 2, 7), blocked_at(7, "optim-not-capturable"), "")
+    found = follow.follow_up(sources(MIDDLE), Candidate("train.py", 2, 7), blocked_at(7, "optim-not-capturable"), "")
     assert [fix.id for fix in found[0].fixes] == ["capturable"]
 
 
@@ -213,7 +213,7 @@ def test_a_blocker_in_a_called_function_leads_there() -> None:
     for x in loader:
         loss = step(x)
     """
-    found = plan.follow_up(sources(text), Candidate("train.py", 7, 7), blocked_at(3), "")
+    found = follow.follow_up(sources(text), Candidate("train.py", 7, 7), blocked_at(3), "")
     assert [candidate.label for candidate in found][:2] == ["train.py:4", "train.py:2"]
 
 
@@ -228,14 +228,14 @@ def test_a_refused_number_is_left_out() -> None:
     report = ChildReport(
         role="graph", ending="refused", message="the span reads `temperature`, a Python value that changes every step"
     )
-    found = plan.follow_up(sources(text), Candidate("train.py", 2, 4), report, "")
+    found = follow.follow_up(sources(text), Candidate("train.py", 2, 4), report, "")
     assert [candidate.label for candidate in found] == ["train.py:4", "train.py:2"]
 
 
 def test_gradients_reset_outside_grow_the_span() -> None:
     text = "for x in loader:\n    opt.zero_grad()\n    loss = f(x)\n    loss.backward()\n    opt.step()\n"
     ran = ChildReport(role="graph", ending="ran")
-    found = plan.follow_up(sources(text), Candidate("train.py", 3, 4), ran, "grad-reset-outside")
+    found = follow.follow_up(sources(text), Candidate("train.py", 3, 4), ran, "grad-reset-outside")
     assert found[0].label == "train.py:2-4"
     assert [fix.id for fix in found[1].fixes] == ["zero-grad"]
 

@@ -9,9 +9,9 @@ from verify_harness import run_child
 
 from advisor.model import EqualityOutcome, Outcome
 from advisor.verify import combine
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun
 from advisor.verify.combine import Eager
-from advisor.verify.plan import Candidate, Sources
 from advisor.workload.verify_job import Schedule, VerifySpec
 
 PROGRAMS = Path(__file__).parent / "gpu" / "programs"

@@ -12,9 +12,9 @@ from tape import TapeDevice
 
 from advisor.model import Attempt
 from advisor.verify import combine
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun
 from advisor.verify.combine import Eager
-from advisor.verify.plan import Candidate, Sources
 from advisor.workload import state
 from advisor.workload.imports import SourceFile
 from advisor.workload.job import Job

@@ -6,7 +6,7 @@ from advisor.advise import Evidence, Study, study
 from advisor.bundle import NSYS_NAME, TRACE_NAME, Bundle
 from advisor.errors import AdvisorError
 from advisor.model import Calibration, Clock, Manifest, Prediction, Predictions, SourceSpan
-from advisor.verify.plan import Candidate
+from advisor.verify.candidate import Candidate
 
 
 class Predictor:

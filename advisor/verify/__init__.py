@@ -19,8 +19,8 @@ from advisor.bundle import Bundle
 from advisor.errors import UsageError
 from advisor.model import Analysis, Clock, Manifest, RegionKind, Verification
 from advisor.verify import plan
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import Script
-from advisor.verify.plan import Candidate, Sources
 from advisor.verify.search import Limits, Search
 from advisor.workload import spans
 from advisor.workload.verify_job import Schedule

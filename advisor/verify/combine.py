@@ -28,9 +28,9 @@ from advisor.model import (
 )
 from advisor.units import format_ns, format_speedup
 from advisor.verify import hazards, states
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun
 from advisor.verify.hazards import HAZARDS
-from advisor.verify.plan import Candidate, Sources
 from advisor.workload import whatif
 from advisor.workload.diagnose import KINDS
 from advisor.workload.verify_job import ChildReport, FixSpec

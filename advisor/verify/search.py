@@ -16,10 +16,10 @@ import msgspec
 from advisor.errors import ScriptFailed
 from advisor.model import Attempt, EqualityOutcome, Outcome, Verification
 from advisor.units import format_ns
-from advisor.verify import combine, plan
+from advisor.verify import combine, follow
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
-from advisor.verify.plan import Candidate, Sources
 from advisor.workload.turn import CROWDED
 from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
 
@@ -111,7 +111,7 @@ class Search:
                 continue
             wave = [candidate]
             if self.limits.what_if:
-                better = candidate.fixed(*plan.foreseen(self.sources, candidate))
+                better = candidate.fixed(*follow.foreseen(self.sources, candidate))
                 if better.key != candidate.key and better.key not in self._tried:
                     wave.append(better)
             self._tried |= {one.key for one in wave}
@@ -123,7 +123,7 @@ class Search:
         if run.report is None or candidate.module:
             return []
         hazard = attempt.equality.hazard.id if attempt.equality and attempt.equality.hazard else ""
-        found = plan.follow_up(self.sources, candidate, run.report, hazard)
+        found = follow.follow_up(self.sources, candidate, run.report, hazard)
         if not self.limits.what_if:
             found = [one for one in found if len(one.fixes) <= len(candidate.fixes)]
         return [one for one in found if one.key not in self._tried]

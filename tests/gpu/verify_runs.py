@@ -14,9 +14,10 @@ from typing import Any
 
 from advisor.model import Attempt
 from advisor.verify import combine
+from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
-from advisor.verify.plan import Candidate, Sources, foreseen
+from advisor.verify.follow import foreseen
 from advisor.workload.turn import Turn
 from advisor.workload.verify_job import Schedule, VerifySpec
 
