@@ -1,6 +1,6 @@
 """How far predicted step times are from measured ones: profile and verify the samples, then compare.
 
-    python benchmarks/accuracy.py collect FOLDER [--lanes 4] [--shard 1/2] [--only mlp_train] [--list]   # needs a GPU
+    python benchmarks/accuracy.py collect FOLDER [--lanes 4] [--budget S] [--only mlp_train] [--list]    # needs a GPU
     python benchmarks/accuracy.py table FOLDER [FOLDER ...]                              # reports/accuracy.md, .png
     python benchmarks/accuracy.py table FOLDER --again                  # predict anew from the recordings: for development
 
@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,8 +45,9 @@ BARS: Final = {"median": 0.05, "p90": 0.12, "covered": 0.85}
 # --- collecting ---------------------------------------------------------------------------------------------------------------
 
 
-def collect(folder: Path, chosen: Sequence[Case], lanes: int) -> int:
-    """Profile and verify every case; 1 when one of them failed."""
+def collect(folder: Path, chosen: Sequence[Case], lanes: int, budget_s: float) -> int:
+    """Profile and verify every case, none begun after `budget_s`; 1 when one of them failed or was left out."""
+    began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // lanes)
@@ -56,7 +58,11 @@ def collect(folder: Path, chosen: Sequence[Case], lanes: int) -> int:
     def one(case: Case) -> bool:
         mine = free.get()
         try:
+            if time.monotonic() - began > budget_s:
+                raise AdvisorError("not begun, the budget is spent")
             done = _collect_one(folder / case.name, case, mine)
+        except AdvisorError as error:  # the other cases go on
+            done = f"failed: {error}"
         finally:
             free.put(mine)
         print(f"{case.name}: {done}", flush=True)
@@ -270,6 +276,7 @@ def main() -> int:
     collecting = commands.add_parser("collect")
     collecting.add_argument("folder", type=Path)
     collecting.add_argument("--lanes", type=int, default=4)
+    collecting.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case begins")
     collecting.add_argument("--shard", default="1/1")
     collecting.add_argument("--only", action="append", default=[])
     collecting.add_argument("--list", action="store_true")
@@ -285,7 +292,7 @@ def main() -> int:
         if options.list:
             print("\n".join(case.name for case in chosen))
             return 0
-        return collect(options.folder, chosen, options.lanes)
+        return collect(options.folder, chosen, options.lanes, options.budget)
     except AdvisorError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code

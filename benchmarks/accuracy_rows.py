@@ -151,7 +151,7 @@ def rows_of(bundle: Bundle, case: Case, study: Study | None = None, suffix: str 
 
 def results(bundle: Bundle, suffix: str) -> tuple[Verification, Predictions]:
     if not suffix:
-        return bundle.load(Verification), bundle.load(Predictions)
+        return bundle.load(Verification), bundle.load_if_present(Predictions) or Predictions()
     texts = [bundle.path(f"{name}{suffix}.json").read_bytes() for name in ("verification", "predictions")]
     return msgspec.json.decode(texts[0], type=Verification), msgspec.json.decode(texts[1], type=Predictions)
 
