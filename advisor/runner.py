@@ -20,6 +20,7 @@ from typing import Final
 from advisor.errors import EXIT_NEEDS_GPU, AdvisorError, GpuRequired, ScriptFailed, UsageError
 from advisor.workload import environment
 from advisor.workload.job import (
+    PARTIAL,
     QUEUED,
     Job,
     Progress,
@@ -123,6 +124,8 @@ def supervise(job: Job, watch: Watch | None = None, prefix: Sequence[str] = ()) 
         # They hold the script's arguments, which may hold a token.
         job_path(job.folder, job.mode).unlink(missing_ok=True)
         progress_path(job.folder, job.mode).unlink(missing_ok=True)
+        for part in job.folder.glob(f"{PARTIAL}*"):
+            part.unlink(missing_ok=True)
     return Ended(read_result(job.folder, job.mode), process.returncode, timed_out)
 
 

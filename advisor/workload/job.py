@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+PARTIAL: Final = ".recording"  # files in the run folder that are not complete begin so; the parent removes what is left
 QUEUED: Final = "queued"  # Progress.phase: another process measures; the time limit waits as well
 DEVICE_OPTION: Final = "device"  # Job.options: "cuda" (default) or "cpu", the latter for developing without a GPU
 Ending = Literal["finished", "stopped", "exited", "failed", "refused"]

@@ -8,10 +8,12 @@ recorded step on, so that what is analysed begins where the recording is sound.
 from __future__ import annotations
 
 import contextlib
-import os
+import gzip
+import shutil
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from advisor.bundle import TRACE_NAME
@@ -20,7 +22,7 @@ from advisor.workload.clock import load_plan
 from advisor.workload.drive import Driver
 from advisor.workload.imports import when_imported
 from advisor.workload.instrument import Construct, Instrumenter
-from advisor.workload.job import QUEUED, Job, ProgressWriter
+from advisor.workload.job import PARTIAL, QUEUED, Job, ProgressWriter
 from advisor.workload.mark import MARKS, METHODS, Emitter, Handler, on_region
 from advisor.workload.modules import ModuleRanges, region_steps
 from advisor.workload.steps import Plan, Source
@@ -31,6 +33,8 @@ _LEAD: Final = 3  # steps under the profiler before the first recorded one: two 
 _WHOLE_RUN_S: Final = 20.0  # of a script without steps
 _MAX_TRACE_NS: Final = 10_000_000_000  # of clocked time; more gives huge files and no more knowledge
 _MIN_TRACE_STEPS: Final = 5
+_GZIP_LEVEL: Final = 3
+_GZIP_BLOCK: Final = 1 << 20
 
 
 def run(job: Job) -> loader.Outcome:
@@ -90,10 +94,18 @@ class TorchSession:
         if not self._recorded:
             return
         final = self._folder / TRACE_NAME
-        # The suffix decides whether torch compresses; the name is complete only once the file is.
-        temporary = final.with_name(f".{os.getpid()}.{final.name}")
-        self._profile.export_chrome_trace(str(temporary))
-        temporary.replace(final)
+        plain = final.with_name(f"{PARTIAL}.json")
+        packed = final.with_name(f"{PARTIAL}.json.gz")  # the name is complete only once the file is
+        self._profile.export_chrome_trace(str(plain))
+        compress(plain, packed)
+        plain.unlink()
+        packed.replace(final)
+
+
+def compress(source: Path, target: Path) -> None:
+    """gzip a file. torch's own export does it line by line at level 9: five times as long for a file 6 % smaller."""
+    with source.open("rb") as plain, gzip.open(target, "wb", compresslevel=_GZIP_LEVEL) as packed:
+        shutil.copyfileobj(plain, packed, _GZIP_BLOCK)
 
 
 def _experimental_config(torch: Any) -> Any:
