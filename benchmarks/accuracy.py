@@ -55,6 +55,9 @@ def collect(folder: Path, chosen: Sequence[Case], lanes: int, budget_s: float) -
     for lane in range(lanes):
         free.put(cores[lane * share : (lane + 1) * share] or cores)
 
+    if _cgadvisor(["calibrate"], cores, folder / "calibrate.log"):  # once, alone: every profile would do it otherwise
+        print("calibrate failed, see calibrate.log; profiles try again or use the default constants", flush=True)
+
     def one(case: Case) -> bool:
         mine = free.get()
         try:
