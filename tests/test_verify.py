@@ -58,6 +58,15 @@ def test_phases_of_the_schedule() -> None:
     assert [step for step in range(14) if plan_of.checked(step)] == [1, 2, 3, 4, 5, 13]
 
 
+def test_the_span_is_timed_in_other_steps_than_the_step() -> None:
+    plan_of = Schedule(warmup=1, checks=1, block=7, blocks=2)  # timed from step 3 on
+    assert [step for step in range(20) if plan_of.times_step(step)] == [4, 5, 6, 7, 11, 12, 13, 14]
+    assert [step for step in range(20) if plan_of.times_region(step)] == [8, 9, 15, 16]
+    short = Schedule(warmup=1, checks=1, block=3, blocks=2)  # too few steps to be shared out
+    assert [step for step in range(20) if short.times_step(step)] == [4, 5, 7, 8]
+    assert [step for step in range(20) if short.times_region(step)] == [4, 5, 7, 8]
+
+
 @pytest.mark.parametrize("every", [2, 5, 10, 20, 50, 100])
 def test_a_step_that_logs_falls_into_both_kinds_of_blocks(every: int) -> None:
     long = Schedule(blocks=400)

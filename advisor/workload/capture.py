@@ -62,8 +62,11 @@ class Conductor(Protocol):
     def hazard(self, identity: str, message: str) -> None:
         """Something that makes a result suspect; the attempt goes on."""
 
-    def region(self, replayed: bool, start: Any, end: Any) -> None:
-        """Device marks around one execution."""
+    def region_mark(self) -> Any | None:
+        """A device mark before an execution that is to be timed by itself, None for any other."""
+
+    def region(self, replayed: bool, start: Any) -> None:
+        """An execution that began at `start`, a mark, is over."""
 
 
 @dataclass
@@ -106,8 +109,8 @@ class SpanRuntime:
         self.conductor.entered(local)
         self.execution_count += 1
         mode = self.conductor.mode()
-        if mode != "replay":
-            self._start = self.conductor.device.mark()
+        if mode == "eager":
+            self._start = self.conductor.region_mark()
         leaves = self.read(local, glob)
         if mode == "replay" and self.recording is not None:
             mismatch = self.recording.mismatch(leaves)
@@ -128,7 +131,7 @@ class SpanRuntime:
             self._finish(self._capturing, local, glob)
             return
         if self._start is not None:
-            self.conductor.region(False, self._start, self.conductor.device.mark())
+            self.conductor.region(False, self._start)
             self._start = None
         if self.recording is None:
             for path, value in self._numbers_out(local, glob).items():
@@ -288,13 +291,14 @@ class SpanRuntime:
     # --- replay --------------------------------------------------------------------------------------------------------
 
     def _replay(self, recording: Recording, leaves: Leaves, local: Namespace, glob: MutableMapping[str, Any]) -> None:
-        start = self.conductor.device.mark()
+        start = self.conductor.region_mark()
         recording.replay(leaves)
         self.outs = recording.outputs(local, glob)
         self.unbound = tuple(name for name in recording.unbound if name in local or name in glob)
         self.gives = True
         self.replay_count += 1
-        self.conductor.region(True, start, self.conductor.device.mark())
+        if start is not None:
+            self.conductor.region(True, start)
 
     def _numbers_out(self, local: Namespace, glob: Namespace) -> Leaves:
         """Python numbers among the live-outs, by path."""

@@ -30,15 +30,17 @@ def get_step(owner: Any, step: str) -> Any:
             return owner[ast.literal_eval(step[1:-1])] if isinstance(owner, dict | list | tuple) else MISSING
         except (KeyError, IndexError, TypeError):
             return MISSING
-    for store in ("__dict__", "_parameters", "_buffers", "_modules"):
-        held = owner.__dict__ if store == "__dict__" and hasattr(owner, "__dict__") else _stored(owner, store)
-        if isinstance(held, Mapping) and step[1:] in held:
-            return held[step[1:]]
+    name, own = step[1:], getattr(owner, "__dict__", None)
+    if own is None:
+        return MISSING
+    if name in own:
+        return own[name]
+    if isinstance(owner, torch.nn.Module):
+        for store in ("_parameters", "_buffers", "_modules"):
+            held = own.get(store)
+            if isinstance(held, Mapping) and name in held:
+                return held[name]
     return MISSING
-
-
-def _stored(owner: Any, store: str) -> Any:
-    return owner.__dict__.get(store) if isinstance(owner, torch.nn.Module) else None
 
 
 def set_step(owner: Any, step: str, value: object) -> None:

@@ -81,7 +81,7 @@ class Carried:
         """The current value: a clone of its own memory, or the static tensor itself."""
         if not clone:
             return self.static
-        fresh = self.static.detach().clone()
+        fresh = (self.static.detach() if self.static.requires_grad else self.static).clone()
         wants_grad = self.static.requires_grad and self.static.is_leaf
         return fresh.requires_grad_(True) if wants_grad else fresh
 
@@ -185,11 +185,11 @@ class Recording:
         """Stage, replay, write back. Asynchronous unless a host-side source must not be overwritten too early."""
         if self._last is not None:
             self.device.wait(self._last)
-        with torch.no_grad():
-            for item in self.staged:
-                leaf = leaves[item.path]
-                if pointer(leaf) != self.inputs.pointers[item.path]:
-                    item.static.copy_(leaf.detach(), non_blocking=True)
+        moved = [item for item in self.staged if pointer(leaves[item.path]) != self.inputs.pointers[item.path]]
+        if moved:
+            with torch.no_grad():
+                for item in moved:
+                    item.static.copy_(leaves[item.path].detach(), non_blocking=True)
         hazard = self.grads.before_replay()
         if hazard:
             self.hazards(hazard, _GRADS[hazard])
@@ -207,6 +207,8 @@ class Recording:
             self._last = self.device.mark()
 
     def _write_back(self, leaves: Mapping[tuple[str, ...], Any]) -> None:
+        if not self._written:
+            return
         with torch.no_grad():
             for item in self._written:
                 leaves[item.path].copy_(item.static)

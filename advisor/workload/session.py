@@ -64,7 +64,7 @@ class Session:
             return
         if self.step < 0:
             self.gate()
-        self._close(local)
+        last = self._close(local)
         self.step += 1
         self._open = True
         phase = self.spec.schedule.phase(self.step)
@@ -74,8 +74,10 @@ class Session:
             self.stop()
         if self.spec.schedule.starts_block(self.step):
             self.device.synchronize()  # a backlog of the block before must not hide this block's host time
+            last = None
         self._counts = self._now()
-        self._mark = self.device.mark()
+        # The end of a step is the beginning of the next, unless something was done in between.
+        self._mark = last if last is not None else self.device.mark()
         self._host = time.perf_counter_ns()
 
     def end(self, local: Mapping[str, Any]) -> None:
@@ -83,18 +85,22 @@ class Session:
         if not self.done:
             self._close(local)
 
-    def _close(self, local: Mapping[str, Any]) -> None:
+    def _close(self, local: Mapping[str, Any]) -> Any | None:
+        """End the step under way; the mark behind it, when nothing followed it."""
         if not self._open:
-            return
+            return None
         self._open = False
         schedule = self.spec.schedule
         host = time.perf_counter_ns() - self._host
+        mark = None
         if schedule.phase(self.step) in ("replay", "eager"):
             mark = self.device.mark()
-            if not schedule.starts_block(self.step):
+            if schedule.times_step(self.step):
                 self.timed.append(_Timed(self.step, self._kind(), self._mark, mark, host))
         if schedule.checked(self.step):
             self.fingerprints.take(self.step, local)
+            return None
+        return mark
 
     def _now(self) -> tuple[int, int]:
         if self.runtime is None:
@@ -140,11 +146,12 @@ class Session:
     def hazard(self, identity: str, message: str) -> None:
         self.suspects.setdefault(identity, Suspect(id=identity, evidence=message))
 
-    def region(self, replayed: bool, start: Any, end: Any) -> None:
-        schedule = self.spec.schedule
-        timed = schedule.phase(max(self.step, 0)) in ("replay", "eager") and not schedule.starts_block(self.step)
-        if timed and len(self.regions) < _MAX_REGION_MARKS:
-            self.regions.append((replayed, start, end))
+    def region_mark(self) -> Any | None:
+        wanted = self.spec.schedule.times_region(self.step) and len(self.regions) < _MAX_REGION_MARKS
+        return self.device.mark() if wanted else None
+
+    def region(self, replayed: bool, start: Any) -> None:
+        self.regions.append((replayed, start, self.device.mark()))
 
     # --- afterwards -------------------------------------------------------------------------------------------------------
 

@@ -139,11 +139,16 @@ class Modes:
     """Which modules train and which evaluate: a replay does what the capture did, whatever the flags say later."""
 
     def __init__(self) -> None:
-        self._flags = [(module, module.training) for module in REGISTRY.live_modules()]
+        self._modules = REGISTRY.live_modules()
+        self._flags = [module.training for module in self._modules]
 
     def changed(self) -> str:
         """The class of the first module whose flag is another one now, or nothing."""
-        return next((type(module).__name__ for module, flag in self._flags if module.training is not flag), "")
+        now = [module.training for module in self._modules]
+        if now == self._flags:
+            return ""
+        both = zip(self._modules, self._flags, strict=True)
+        return next(type(module).__name__ for module, flag in both if module.training != flag)
 
 
 def tensor_attributes() -> dict[str, int]:
@@ -160,20 +165,23 @@ def iter_tensor_attributes() -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class Grads:
-    """`.grad` of every parameter around the span: the graph writes to fixed memory, the attribute is Python's."""
+    """`.grad` of every parameter around the span: the graph writes to fixed memory, the attribute is Python's.
+
+    Asked before every replay, of hundreds of parameters: identities are compared as lists, which takes a third of the time.
+    """
 
     def __init__(self, extra: Iterable[torch.Tensor]) -> None:
         every = {id(tensor): tensor for tensor in (*parameters(), *extra)}
         self.tensors = list(every.values())
         self.entry = [tensor.grad for tensor in self.tensors]
         self.exit: list[torch.Tensor | None] = []
-        self.left: list[torch.Tensor | None] = []
+        self._leave([])
         self.eager_last = False
         self.touched_count = 0
 
     def captured(self) -> None:
-        self.exit = [tensor.grad for tensor in self.tensors]
-        self.left = self.exit
+        self.exit = self._now()
+        self._leave(self.exit)
 
     def before_replay(self) -> str:
         """The hazard that code outside the span has brought about since the span last ran, or nothing.
@@ -181,20 +189,35 @@ class Grads:
         After an eager execution the gradients lie elsewhere; then the captured ones are put back in place, holding the
         current values where the graph accumulates into them.
         """
-        touched = any(tensor.grad is not left for tensor, left in zip(self.tensors, self.left, strict=True))
+        now = self._now()
+        touched = [id(grad) for grad in now] != self._left_ids
+        differs = self._left_differs
         if touched:
             self.touched_count += 1
+            differs = self._differs(now)
         elif self.eager_last:
             with torch.no_grad():
                 for tensor, entry, static in zip(self.tensors, self.entry, self.exit, strict=True):
                     if static is not None and entry is static and tensor.grad is not None:
                         static.copy_(tensor.grad)
             self.restore()
-        if any(
-            (tensor.grad is None) != (entry is None) for tensor, entry in zip(self.tensors, self.entry, strict=True)
-        ):
+            differs = self._differs(self.exit)
+        if differs:
             return "grad-accumulate-twice"
         return "grad-reset-outside" if touched else ""
+
+    def _now(self) -> list[torch.Tensor | None]:
+        return [tensor.grad for tensor in self.tensors]
+
+    def _leave(self, grads: list[torch.Tensor | None]) -> None:
+        """What the span left behind. Holding the gradients keeps their identities from being given to others."""
+        self._left = grads
+        self._left_ids = [id(grad) for grad in grads]
+        self._left_differs = self._differs(grads)
+
+    def _differs(self, grads: list[torch.Tensor | None]) -> bool:
+        """Whether there is a gradient where the capture found none, or the other way round."""
+        return any((grad is None) != (entry is None) for grad, entry in zip(grads, self.entry, strict=False))
 
     def restore(self) -> None:
         """Point every `.grad` at the memory the graph writes."""
@@ -203,7 +226,7 @@ class Grads:
 
     def after(self, *, eager: bool) -> None:
         if eager or self.eager_last or self.touched_count:
-            self.left = [tensor.grad for tensor in self.tensors]
+            self._leave(self._now())
         self.eager_last = eager
 
 

@@ -19,6 +19,7 @@ READY_NAME: Final = "ready"
 GO_NAME: Final = "go"
 _FEW_BLOCKS: Final = 6  # three of each kind; a loop too short for that gets shorter blocks instead of fewer
 _SHORT_BLOCK: Final = 4
+_LONG_BLOCK: Final = 6
 Phase = Literal["warmup", "capture", "check", "replay", "eager", "done"]
 
 
@@ -60,6 +61,21 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def starts_block(self, step: int) -> bool:
         """Whether `step` is the first of a timed block (or of nothing any more)."""
         return step >= self.timing_start and (step - self.timing_start) % self.block == 0
+
+    def times_step(self, step: int) -> bool:
+        """Whether the time of this step counts: not the first of a block, nor the last third, where the span is timed."""
+        position = self._position(step)
+        return position > 0 and (self.block < _LONG_BLOCK or position < 2 * self.block / 3)
+
+    def times_region(self, step: int) -> bool:
+        """Whether the span itself is timed in this step. Its two marks cost a slow host 10 to 20 µs a step; only in blocks too
+        short to be shared does the step's own time hold them."""
+        position = self._position(step)
+        return position > 0 and (self.block < _LONG_BLOCK or position >= 2 * self.block / 3)
+
+    def _position(self, step: int) -> int:
+        """The position of a step in its timed block, -1 outside of one."""
+        return (step - self.timing_start) % self.block if self.timing_start <= step < self.total else -1
 
     def checked(self, step: int) -> bool:
         """Whether the state is fingerprinted after `step`."""
