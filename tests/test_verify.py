@@ -578,6 +578,58 @@ def test_children_that_do_not_fit_together_run_one_by_one(monkeypatch: pytest.Mo
     assert "one after the other" in found.notes[0] and found.notes[1].startswith("measuring took: eager 1 ns")
 
 
+def scattered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, float], report: ChildReport = RAN
+) -> tuple[Verification, list[str]]:
+    """A search whose children end with one tensor each, by the child's name; 1.0 without one."""
+    from test_equality import point
+
+    monkeypatch.setattr("advisor.verify.states.load", lambda path: {3: point({"w": values.get(path.parent.name, 1.0)})})
+    names: list[str] = []
+
+    def wave(script: Script, orders: list[Order], timeout_s: float, tell: object) -> list[ChildRun]:
+        names.extend(order.name for order in orders)
+        eager_run = ChildReport(role="eager", ending="ran", samples=samples("eager", 1000))
+        return [
+            ChildRun(order.name, order.folder, report if order.spec.role == "graph" else eager_run, 0, False, 1)
+            for order in orders
+        ]
+
+    monkeypatch.setattr(search, "run_wave", wave)
+    made = Search(Script("train.py"), SOURCES, ("train.py", 1), tmp_path, Limits(max_attempts=1, what_if=False))
+    return made.run([CANDIDATE]), names
+
+
+MORE = ["eager", "eager-again", "attempt-1", "eager-third", "eager-fourth"]
+
+
+def test_a_difference_that_eager_runs_never_show_stays_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, names = scattered(monkeypatch, tmp_path, {"attempt-1": 1.5})
+    assert names == MORE and found.attempts[0].outcome is Outcome.DIFFERS
+    assert any("run eagerly twice more" in note for note in found.notes)
+
+
+def test_a_script_whose_eager_pair_agreed_by_chance_is_judged_deterministically(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    apart = {"attempt-1": 1.001, "eager-fourth": 1.0001}
+    proof = ["attempt-1-eager", "attempt-1-eager-again", "attempt-1-graph"]
+    found, names = scattered(monkeypatch, tmp_path, apart)
+    assert names == [*MORE, *proof] and found.attempts[0].outcome is Outcome.VERIFIED
+    assert "under deterministic algorithms" in found.attempts[0].message
+    # There the graph must agree to the bit: it is wrong otherwise, whatever eager runs without them do.
+    found, names = scattered(monkeypatch, tmp_path, {**apart, "attempt-1-graph": 1.001})
+    assert names == [*MORE, *proof] and found.attempts[0].outcome is Outcome.DIFFERS
+
+
+def test_a_difference_with_a_hazard_in_sight_is_not_asked_about(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report = msgspec.structs.replace(RAN, suspects=(Suspect(id="grad-reset-outside", evidence="w.grad was reset"),))
+    found, names = scattered(monkeypatch, tmp_path, {"attempt-1": 1.5}, report)
+    assert names == MORE[:3] and found.attempts[0].outcome is Outcome.DIFFERS
+
+
 def test_a_child_that_was_measured_beside_others_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_states(tmp_path, monkeypatch)
 

@@ -16,7 +16,7 @@ import msgspec
 from advisor.errors import ScriptFailed
 from advisor.model import Attempt, EqualityOutcome, Outcome, Verification
 from advisor.units import format_ns
-from advisor.verify import combine, follow
+from advisor.verify import combine, follow, hazards, states
 from advisor.verify.candidate import Candidate, Sources
 from advisor.verify.children import ChildRun, Order, Script, run_wave
 from advisor.verify.combine import NUMERIC, Eager
@@ -24,6 +24,7 @@ from advisor.workload.turn import CROWDED
 from advisor.workload.verify_job import FixSpec, Schedule, VerifySpec
 
 IN_PLACE: Final = "in_place"
+_MORE: Final = ("eager-third", "eager-fourth")
 _DONE: Final = (Outcome.VERIFIED, Outcome.NOT_FASTER)
 
 
@@ -59,6 +60,7 @@ class Search:
         self._fixed: dict[tuple[str, ...], ChildRun] = {}
         self._number = 0
         self._eager: Eager | None = None
+        self._more: list[ChildRun] | None = None
         self._spent_on: list[str] = []
         self.notes: list[str] = []
 
@@ -153,12 +155,34 @@ class Search:
             assert self._eager is not None
             eager = Eager(self._eager.first, self._eager.again, self._fixed.get(self._numeric(candidate)))
             attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
+            if _unexplained(attempt, runs[order.name]):
+                eager = self._with_noise(order, eager)
+                attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
             if _unsettled(attempt):
                 eager = dataclasses.replace(eager, proof=self._proof(order))
                 attempt = combine.attempt(order.name, candidate, runs[order.name], eager, self.sources, strategy)
             self._attempts.append(attempt)
             found.append((attempt, (candidate, runs[order.name])))
         return found
+
+    def _with_noise(self, order: Order, eager: Eager) -> Eager:
+        """`eager` with the first of two further eager runs that differs from the first, or unchanged.
+
+        Two eager runs can agree by chance though the script is not repeatable (fused attention on an H200: one pair in a few).
+        Only eager runs are asked again, never the graph: a script that is repeatable keeps its difference.
+        """
+        if self._more is None:
+            self.notes.append(
+                f"{order.name}: nothing explained the difference, so the script was run eagerly twice more"
+            )
+            spec = msgspec.structs.replace(order.spec, role="eager", fixes=())
+            self._more = self._run([Order(name, spec, self.folder / name) for name in _MORE])
+        first = states.load(eager.first.state_path)
+        for run in self._more:
+            if run.report is not None and run.report.ending == "ran":
+                if states.tensors_differ(first, states.load(run.state_path)):
+                    return dataclasses.replace(eager, again=run)
+        return eager
 
     def _proof(self, order: Order) -> tuple[ChildRun, ChildRun, ChildRun]:
         """The attempt and its eager pair once more under deterministic algorithms: plain eager runs differ too much."""
@@ -241,6 +265,15 @@ def _unsettled(attempt: Attempt) -> bool:
     noisy = equality.noise_max_abs_difference > 0 and not equality.python_values
     differs = equality.outcome is EqualityOutcome.DIFFERS
     return equality.outcome is EqualityOutcome.NOT_CHECKED or (differs and noisy)
+
+
+def _unexplained(attempt: Attempt, run: ChildRun) -> bool:
+    """Whether tensors differ from eager although two eager runs agreed and no hazard was seen that explains it."""
+    equality = attempt.equality
+    if equality is None or equality.outcome is not EqualityOutcome.DIFFERS or run.report is None:
+        return False
+    explained = equality.python_values or hazards.suspected(run.report, attempt.location)
+    return equality.noise_max_abs_difference == 0 and not explained
 
 
 def _with_fixes(candidate: Candidate, fixes: tuple[FixSpec, ...]) -> Candidate:

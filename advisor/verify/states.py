@@ -183,6 +183,11 @@ def _noise(pair: tuple[Run, Run] | None, ignored: frozenset[str]) -> _Noise:
     return _Noise(relative, frozenset(tensors), tuple(values), absolute)
 
 
+def tensors_differ(one: Run, two: Run) -> bool:
+    """Whether any tensor differs at any step both runs were checked at."""
+    return any(difference(one[step], two[step]).tensors for step in one.keys() & two.keys())
+
+
 def _beyond_noise(found: Difference, worst: float, noisy: frozenset[str]) -> list[str]:
     """Tensors that differ though they never did between eager runs, or by more than those runs allow."""
     return [
