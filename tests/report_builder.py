@@ -393,7 +393,7 @@ def calibration() -> Calibration:
         gpu_name="NVIDIA H200", driver_version="580.159", torch_version="2.11.0+cu130", launch_cpu_ns=4_300.0,
         launch_to_start_ns=5_100.0, node_gap_ns=310.0, graph_launch_cpu_ns=7_900.0, graph_launch_cpu_per_node_ns=11.0,
         copy_fixed_ns=5_200.0, copy_per_byte_ns=0.02, instantiate_per_node_ns=9_000.0, range_ns=900.0,
-        profiler_per_op_ns=2_400.0, residual_ratio=0.04, measured_at="2026-12-01T05:49:00Z",
+        profiler_per_op_ns=2_400.0, residual_ratio=0.04, replay_span_ns=31_000.0, measured_at="2026-12-01T05:49:00Z",
     )  # fmt: skip
 
 

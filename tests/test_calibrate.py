@@ -37,6 +37,7 @@ from advisor.workload import calibrate, environment
 ROOT = Path(__file__).parents[1]
 RECORDED = Path(__file__).parent / "data" / "calibration_h200.json"
 US = 1_000
+SPAN_NS = 42_000.0
 
 
 # --- a machine with known costs ----------------------------------------------------------------------------------------
@@ -209,6 +210,7 @@ def runs_on(monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", torch_of(machine, **cuda))
         monkeypatch.setattr(environment, "require_torch", lambda: None)
         monkeypatch.setattr(environment, "driver_version", lambda: "999.1")
+        monkeypatch.setattr(calibrate, "_replay_span_ns", lambda torch: SPAN_NS)  # the real one needs the real torch
 
     return use
 
@@ -229,6 +231,7 @@ def test_the_costs_of_a_machine_are_measured_back(runs_on):
     assert found.range_ns == pytest.approx(machine.annotate + 500, rel=0.001)
     assert found.profiler_per_op_ns == pytest.approx(machine.per_event, rel=0.001)
     assert 0 <= found.residual_ratio < 0.001
+    assert found.replay_span_ns == SPAN_NS
     assert found.measured_at
 
 
@@ -655,9 +658,10 @@ def test_the_command_prints_every_constant_and_where_they_are(place, monkeypatch
     table = {line[:32].strip(): line[32:].strip() for line in out.splitlines()[1:-1]}
     assert table["gap between graph nodes"] == "310 ns"
     assert table["graph launch, CPU"] == "7.90 µs"
+    assert table["replay by the verifier, CPU"] == "31.0 µs"
     assert table["device copy, bandwidth"] == "1,863 GiB/s"
     assert table["spread of the measurements"] == "4.0 %"
-    assert len(table) == 11
+    assert len(table) == 12
     assert out.splitlines()[-1] == f"cached in {place.cache / place.cached()[0]}"
     assert load_artefact(place.folder / "mine.json", Calibration) == place.constants()[0]
 
@@ -713,5 +717,6 @@ def test_the_recorded_measurement_of_an_h200_is_plausible():
     assert 1 / found.copy_per_byte_ns == pytest.approx(2_000, rel=0.2)  # GB/s: half of 4.8 TB/s, read and written
     assert 0 < found.residual_ratio <= calibrate.MAX_SPREAD
     constants = {key: value for key, value in msgspec.structs.asdict(found).items() if key.endswith("_ns")}
+    assert constants.pop("replay_span_ns") == 0  # recorded before it was measured: not shown, and not used
     assert min(constants.values()) > 0
     assert "0 ns" not in command.render(found).split()

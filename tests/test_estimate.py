@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+import report_builder
 from test_regions import training
 from timelines import timeline
 
 import advisor
 from advisor.advise import Evidence, analyze, with_gaps
+from advisor.estimate.costs import costs_of
 from advisor.model import Clock, Estimate, Measurement, NumberKind
 
 TRACES = Path(__file__).parents[1].parent / "shared" / "traces"
@@ -87,3 +90,10 @@ def test_a_busy_gpu_gains_nothing(name):
     found = advisor.analyze(advisor.load(TRACES / name))
     for estimate in found.estimates:
         assert estimate.saved_ns <= 0.02 * estimate.before_ns
+
+
+def test_a_replay_costs_what_the_verifier_pays_where_that_was_measured():
+    recorded = report_builder.calibration()
+    assert costs_of(recorded).replay_cpu.expected == 31_000.0  # the launch alone: 7.9 µs
+    older = msgspec.structs.replace(recorded, replay_span_ns=0.0)
+    assert costs_of(older).replay_cpu.expected == 7_900.0

@@ -23,6 +23,7 @@ _ROWS: Final = (
     ("gap between graph nodes", "node_gap_ns"),
     ("graph launch, CPU", "graph_launch_cpu_ns"),
     ("graph launch, CPU per node", "graph_launch_cpu_per_node_ns"),
+    ("replay by the verifier, CPU", "replay_span_ns"),
     ("device copy", "copy_fixed_ns"),
     ("instantiate, per node", "instantiate_per_node_ns"),
     ("one instrumented range", "range_ns"),
@@ -147,7 +148,10 @@ def _with_package(path: str) -> str:
 def render(found: Calibration) -> str:
     """The constants as a small table."""
     lines = [f"{found.gpu_name}, driver {found.driver_version or 'unknown'}, torch {found.torch_version}"]
-    lines += [f"  {label:<30}{format_ns(getattr(found, name)):>10}" for label, name in _ROWS]
+    measured = [
+        (label, getattr(found, name)) for label, name in _ROWS if name != "replay_span_ns" or found.replay_span_ns > 0
+    ]
+    lines += [f"  {label:<30}{format_ns(ns):>10}" for label, ns in measured]
     if found.copy_per_byte_ns > 0:
         lines.append(f"  {'device copy, bandwidth':<30}{format_bytes(1e9 / found.copy_per_byte_ns):>10}/s")
     lines.append(f"  {'spread of the measurements':<30}{format_ratio(found.residual_ratio):>10}")

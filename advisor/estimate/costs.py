@@ -35,8 +35,9 @@ class Cost:
 class Costs:
     """All constants. `residual_ratio` is the calibration's own misfit; None when nothing was measured here.
 
-    replay_cpu: CPU time of one graph replay, plus `replay_cpu_per_node` for each node; launch_to_start: from the start of a
-    launch call to the start of its item on an idle device; copy_fixed + bytes x copy_per_byte: one input copy on the device.
+    replay_cpu: CPU time of one graph replay (calibrated: with the verifier's own work around it), plus `replay_cpu_per_node` for
+    each node; launch_to_start: from the start of a launch call to the start of its item on an idle device; copy_fixed + bytes x
+    copy_per_byte: one input copy on the device.
     """
 
     node_gap: Cost
@@ -77,7 +78,8 @@ def costs_of(calibration: Calibration | None) -> Costs:
         # The gap depends on the kernels (how much they overlap their neighbours), not on the machine alone: chained null
         # kernels give its middle, real steps on one machine spread from 0.7 to 1.4 times that.
         node_gap=Cost(calibration.node_gap_ns * 0.6, calibration.node_gap_ns, calibration.node_gap_ns * 1.6),
-        replay_cpu=around(calibration.graph_launch_cpu_ns),
+        # As the verifier replays: what it compares and clones is part of what it measures.
+        replay_cpu=around(max(calibration.graph_launch_cpu_ns, calibration.replay_span_ns)),
         replay_cpu_per_node=around(calibration.graph_launch_cpu_per_node_ns),
         launch_cpu=around(calibration.launch_cpu_ns),
         launch_to_start=around(calibration.launch_to_start_ns),
