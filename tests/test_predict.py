@@ -10,7 +10,16 @@ from advisor.bundle import Bundle
 from advisor.commands.predict import Predictor
 from advisor.estimate import extra_kernels
 from advisor.marks import encode
-from advisor.model import Clock, Measurement, OptimizerFacts, Predictions, SourceSpan
+from advisor.model import (
+    Attempt,
+    Clock,
+    Measurement,
+    OptimizerFacts,
+    Outcome,
+    Predictions,
+    SourceSpan,
+    Verification,
+)
 from advisor.regions import span_region
 from advisor.verify.candidate import Candidate
 from advisor.workload.verify_job import FixSpec
@@ -118,3 +127,18 @@ def test_without_the_recording_there_is_no_estimate(tmp_path):
     bundle = Bundle.create(tmp_path / "run")
     Predictor(bundle)(Candidate("t.py", 2, 4))
     assert bundle.load(Predictions).predictions[0].estimate is None
+
+
+def test_attempts_get_the_items_that_were_traced_of_their_span(made, tmp_path):
+    bundle = Bundle.create(tmp_path / "run")
+
+    def attempt(first, last, file="t.py"):
+        place = span(first, last, file)
+        return Attempt(id="a", region_label=place.label, outcome=Outcome.VERIFIED, message="", location=place)
+
+    module = Attempt(id="m", region_label="module net", outcome=Outcome.VERIFIED, message="")
+    found = Verification(attempts=(attempt(2, 4), attempt(4, 4), attempt(2, 4, "other.py"), module))
+    counted = Predictor(bundle, made).with_traced_items(found)
+    assert [one.traced_item_count for one in counted.attempts] == [3, 1, None, None]
+    assert bundle.load(Verification) == counted
+    assert Predictor(bundle).with_traced_items(found) == found  # without the recording

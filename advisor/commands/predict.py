@@ -1,11 +1,14 @@
-"""Writes down what an attempt is expected to give, before it is made: predictions.json."""
+"""What the recording says of a span that is captured: expected beforehand (predictions.json), counted afterwards."""
 
 from __future__ import annotations
+
+import msgspec
 
 from advisor.advise import Evidence, Study, study
 from advisor.bundle import NSYS_NAME, TRACE_NAME, Bundle
 from advisor.errors import AdvisorError
-from advisor.model import Calibration, Clock, Manifest, Prediction, Predictions, SourceSpan
+from advisor.model import Calibration, Clock, Manifest, Prediction, Predictions, SourceSpan, Verification
+from advisor.regions import span_region
 from advisor.verify.candidate import Candidate
 
 
@@ -29,11 +32,34 @@ class Predictor:
         self._predictions.append(Prediction(region_label=candidate.label, fixes=fixes, estimate=estimate))
         self._bundle.save(Predictions(predictions=tuple(self._predictions)))
 
+    def with_traced_items(self, found: Verification) -> Verification:
+        """`found`, each attempt on lines with the items the recording holds of one execution; saved.
+
+        A graph of another number of nodes ran other kernels than were recorded: a fix brought them, or the library takes
+        another path while a stream captures.
+        """
+        made = self._ready()
+        if made is None:
+            return found
+        counted = tuple(
+            msgspec.structs.replace(one, traced_item_count=_traced_items(made, one.location)) for one in found.attempts
+        )
+        result = msgspec.structs.replace(found, attempts=counted)
+        self._bundle.save(result)
+        return result
+
     def _ready(self) -> Study | None:
         if not self._looked:
             self._looked = True
             self._study = study_of(self._bundle)
         return self._study
+
+
+def _traced_items(made: Study, span: SourceSpan | None) -> int | None:
+    if span is None or made.found is None:
+        return None
+    one = span_region(made.timeline, made.found, span)
+    return round(one.region.item_count) if one is not None else None
 
 
 def study_of(bundle: Bundle) -> Study | None:

@@ -275,7 +275,9 @@ class Session:
         )
         bar = ProgressBar("verify")
         try:
-            verify.run(self.bundle, verify.Options(script=script, tell=bar.tell, before=Predictor(self.bundle, made)))
+            predictor = Predictor(self.bundle, made)
+            found = verify.run(self.bundle, verify.Options(script=script, tell=bar.tell, before=predictor))
+            predictor.with_traced_items(found)
         finally:
             bar.end()
         self.passes.append("verify")

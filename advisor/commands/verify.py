@@ -44,6 +44,7 @@ def run(options: Options) -> int:
         what_if=options.what_if,
     )
     tell = _tell if sys.stderr.isatty() else lambda text: None
+    predictor = Predictor(bundle)
     found = verify(
         bundle,
         VerifyOptions(
@@ -51,9 +52,10 @@ def run(options: Options) -> int:
             limits=limits,
             strategies=options.strategies,
             tell=tell,
-            before=Predictor(bundle),
+            before=predictor,
         ),
     )
+    found = predictor.with_traced_items(found)
     if options.json:
         print(msgspec.json.encode(found).decode())
     else:
@@ -90,7 +92,8 @@ def _attempt(attempt: Attempt) -> list[str]:
 def _facts(attempt: Attempt) -> str:
     parts = []
     if attempt.node_count is not None:
-        parts.append(f"graph of {attempt.node_count} nodes")
+        traced = f" ({attempt.traced_item_count} traced)" if attempt.traced_item_count else ""
+        parts.append(f"graph of {attempt.node_count} nodes{traced}")
     if attempt.pool_bytes is not None:
         parts.append(f"{format_bytes(attempt.pool_bytes)} pool")
     if attempt.capture_ns is not None:

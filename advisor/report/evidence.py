@@ -52,7 +52,7 @@ def attempt_facts(attempt: Attempt) -> list[Fact]:
             f" against {format_count(attempt.traced_item_count)} traced items" if attempt.traced_item_count else ""
         )
         other = attempt.traced_item_count not in (None, attempt.node_count)
-        hint = "the library takes another path while a stream captures" if other else ""
+        hint = _other_path(attempt) if other else ""
         facts.append(Fact("Graph", f"{format_count(attempt.node_count)} nodes{against}", "measured", hint))
     if attempt.capture_ns is not None:
         instantiate = (
@@ -64,6 +64,12 @@ def attempt_facts(attempt: Attempt) -> list[Fact]:
     if attempt.pool_bytes is not None:
         facts.append(Fact("Memory pool", format_bytes(attempt.pool_bytes), "measured"))
     return facts
+
+
+def _other_path(attempt: Attempt) -> str:
+    """Why a graph may hold other kernels than the recording."""
+    captured = "the library takes another path while a stream captures"
+    return f"the fix runs other kernels, or {captured}" if attempt.fixes else captured
 
 
 def _timing_facts(attempt: Attempt) -> list[Fact]:
