@@ -558,6 +558,7 @@ class Calibration(Value, frozen=True, kw_only=True):
     range_ns: float
     profiler_per_op_ns: float
     residual_ratio: float
+    node_gap_small_ns: float = 0.0  # between kernels of one block each; 0 where it was not measured. The estimate does not use it
     replay_span_ns: float = 0.0  # host ns of one replay as `cgadvisor verify` makes it; 0 where it was not measured
     measured_at: str = ""
 

@@ -53,6 +53,8 @@ class Machine:
     op_to_start: float = 7_000.0
     kernel: float = 2_500.0
     gap: float = 330.0
+    small_kernel: float = 900.0
+    small_gap: float = 40.0
     replay: float = 5_000.0
     replay_per_node: float = 20.0
     instantiate: float = 80_000.0
@@ -81,27 +83,33 @@ class Machine:
         self.now = max(self.now, self.free)
         self.factor = self.weather() if self.weather else 1.0
 
-    def add(self):
+    def times(self, size):
+        """Duration of the kernel on so many elements, and the gap before it in a graph."""
+        return (self.kernel, self.gap) if size > 256 else (self.small_kernel, self.small_gap)
+
+    def add(self, size):
         if self.capturing is not None:
             self.capturing.length += 1
+            self.capturing.each = sum(self.times(size))
             return self.spend(US)
         begin, cost = self.now, 0.0 if self.events is None else self.per_event
         self.spend(self.op + 2 * cost)
-        start = self.work(self.kernel, begin + self.op_to_start + cost)
+        length = self.times(size)[0]
+        start = self.work(length, begin + self.op_to_start + cost)
         if self.events is not None:
-            self.record(begin, start)
+            self.record(begin, start, length)
 
-    def record(self, launch, start):
+    def record(self, launch, start, length):
         ids = {"correlation": len(self.events)}
         self.events.append(
             {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": launch / US, "dur": 3.0, "args": ids}
         )
-        self.events.append({"cat": "kernel", "name": "k", "ts": start / US, "dur": self.kernel / US, "args": ids})
+        self.events.append({"cat": "kernel", "name": "k", "ts": start / US, "dur": length / US, "args": ids})
 
 
 class Graph:
     def __init__(self, machine):
-        self.machine, self.length = machine, 0
+        self.machine, self.length, self.each = machine, 0, 0.0
 
     def capture_begin(self):
         self.machine.capturing = self
@@ -113,7 +121,7 @@ class Graph:
     def replay(self):
         self.machine.spend(self.machine.replay + self.length * self.machine.replay_per_node)
         bend = self.machine.bend.get(self.length, 1.0)
-        self.machine.work(bend * self.length * (self.machine.kernel + self.machine.gap))
+        self.machine.work(bend * self.length * self.each)
 
 
 class Event:
@@ -135,7 +143,7 @@ class Tensor:
         self.machine, self.size = machine, size
 
     def add_(self, _):
-        self.machine.add()
+        self.machine.add(self.size)
 
     def copy_(self, _):
         self.machine.spend(self.machine.op)
@@ -223,6 +231,7 @@ def test_the_costs_of_a_machine_are_measured_back(runs_on):
     assert found.launch_cpu_ns == pytest.approx(machine.launch, rel=0.001)
     assert found.launch_to_start_ns == pytest.approx(machine.op_to_start, rel=0.001)
     assert found.node_gap_ns == pytest.approx(machine.gap, rel=0.001)
+    assert found.node_gap_small_ns == pytest.approx(machine.small_gap, rel=0.001)
     assert found.graph_launch_cpu_ns == pytest.approx(machine.replay, rel=0.001)
     assert found.graph_launch_cpu_per_node_ns == pytest.approx(machine.replay_per_node, rel=0.001)
     assert found.copy_fixed_ns == pytest.approx(machine.copy, rel=0.001)
@@ -240,6 +249,7 @@ def test_the_costs_of_a_machine_are_measured_back(runs_on):
     [
         {"replay": 40_000.0, "replay_per_node": 200.0},
         {"gap": 1_500.0, "kernel": 9_000.0},
+        {"small_gap": 250.0, "small_kernel": 1_300.0},
         {"copy": 6_000.0, "copy_per_byte": 0.004},
         {"per_event": 3_400.0},
     ],
@@ -250,6 +260,7 @@ def test_other_machines_too(runs_on, costs):
     found = calibrate.calibrate()
     names = {
         "replay": "graph_launch_cpu_ns", "replay_per_node": "graph_launch_cpu_per_node_ns", "gap": "node_gap_ns",
+        "small_gap": "node_gap_small_ns",
         "copy": "copy_fixed_ns", "copy_per_byte": "copy_per_byte_ns", "per_event": "profiler_per_op_ns",
     }  # fmt: skip
     for cost in costs.keys() & names:
@@ -717,6 +728,7 @@ def test_the_recorded_measurement_of_an_h200_is_plausible():
     assert 1 / found.copy_per_byte_ns == pytest.approx(2_000, rel=0.2)  # GB/s: half of 4.8 TB/s, read and written
     assert 0 < found.residual_ratio <= calibrate.MAX_SPREAD
     constants = {key: value for key, value in msgspec.structs.asdict(found).items() if key.endswith("_ns")}
-    assert constants.pop("replay_span_ns") == 0  # recorded before it was measured: not shown, and not used
+    # Recorded before these were measured: not shown, and not used.
+    assert constants.pop("replay_span_ns") == constants.pop("node_gap_small_ns") == 0
     assert min(constants.values()) > 0
     assert "0 ns" not in command.render(found).split()

@@ -33,6 +33,8 @@ _LAUNCHES: Final = 200  # a block; far below the 1024 the driver queues
 _CHAINS: Final = (32, 128, 384)
 _COPY_BYTES: Final = (4096, 8 << 20, 64 << 20)
 _PROFILED: Final = 200
+_ALONE: Final = 50
+_ONE_BLOCK: Final = 256  # elements: one block of torch's elementwise kernels
 _REPLAYS: Final = 16
 
 
@@ -111,23 +113,27 @@ def _replay_span_ns(torch: Any) -> float:
 
 
 def _measure(torch: Any) -> Calibration:
-    x = torch.zeros(1 << 20, device="cuda")
+    x, small = torch.zeros(1 << 20, device="cuda"), torch.zeros(_ONE_BLOCK, device="cuda")
     _settle(torch, x)
     _captured(torch, x, _CHAINS[0])  # the first capture of a process pays for loading
     launch = _blocks(partial(_launch_block, torch))
     graphs = {length: _captured(torch, x, length) for length in _CHAINS}
     replay_cpu = {length: _blocks(partial(_replay_cpu_block, torch, graph)) for length, (graph, _) in graphs.items()}
     replay_gpu = {length: _blocks(partial(_replay_gpu_block, torch, graph)) for length, (graph, _) in graphs.items()}
+    small_gpu = {
+        length: _blocks(partial(_replay_gpu_block, torch, _captured(torch, small, length)[0])) for length in _CHAINS
+    }
     copies = {size: _blocks(partial(_copy_block, torch, size)) for size in _COPY_BYTES}
     ranges = _blocks(partial(_range_block, torch))
     plain = _blocks(partial(_op_block, torch, x))
     # The profiler comes last: once attached, CUPTI slows what follows.
-    kernel_ns, start_ns, profiled_ns = _profiled(torch, x)
+    profiled = _profiled(torch, x, small)
     cpu = fit_line(_CHAINS, [replay_cpu[length].ns for length in _CHAINS])
     chain = fit_line(_CHAINS, [replay_gpu[length].ns for length in _CHAINS])
+    small_chain = fit_line(_CHAINS, [small_gpu[length].ns for length in _CHAINS])
     moved = fit_line(_COPY_BYTES, [copies[size].ns for size in _COPY_BYTES])
     instantiate = fit_line(_CHAINS, [float(ns) for _, ns in graphs.values()])
-    per_event = max(profiled_ns - plain.ns, 0.0) / 2  # an op and its launch: two recorded events
+    per_event = max(profiled.op_ns - plain.ns, 0.0) / 2  # an op and its launch: two recorded events
     worst = refuse_noise(
         {
             "the cost of a launch": launch.spread_ratio,
@@ -141,8 +147,11 @@ def _measure(torch: Any) -> Calibration:
         driver_version=environment.driver_version(),
         torch_version=str(torch.__version__),
         launch_cpu_ns=launch.ns,
-        launch_to_start_ns=max(start_ns - per_event, 1_000.0),  # recording slowed the call it was measured with
-        node_gap_ns=max(chain.slope - kernel_ns, 0.0),
+        launch_to_start_ns=max(
+            profiled.start_ns - per_event, 1_000.0
+        ),  # recording slowed the call it was measured with
+        node_gap_ns=max(chain.slope - profiled.kernel_ns, 0.0),
+        node_gap_small_ns=max(small_chain.slope - profiled.small_ns, 0.0),
         graph_launch_cpu_ns=max(cpu.fixed, 0.0),
         graph_launch_cpu_per_node_ns=max(cpu.slope, 0.0),
         copy_fixed_ns=max(moved.fixed, copies[_COPY_BYTES[0]].ns * 0.5),
@@ -258,8 +267,19 @@ def _copy_block(torch: Any, size: int) -> float:
     return _timed(torch, lambda: target.copy_(source), 20)
 
 
-def _profiled(torch: Any, x: Any) -> tuple[float, float, float]:
-    """Under torch.profiler: duration of the chained kernel, from launch call to kernel on an idle device, and CPU time of one op.
+@dataclass(frozen=True)
+class Profiled:
+    """Under torch.profiler, in ns: durations of the chained kernels, from a launch call to its kernel on an idle device, and the
+    CPU time of one op."""
+
+    kernel_ns: float
+    small_ns: float
+    start_ns: float
+    op_ns: float
+
+
+def _profiled(torch: Any, x: Any, small: Any) -> Profiled:
+    """Ops on `x`, then on `small`, then on `x` alone on an idle device.
 
     The kernel's duration is taken from where the estimate's own durations come from, so that the in-graph gap it is
     subtracted for carries any bias of the recording itself.
@@ -269,7 +289,8 @@ def _profiled(torch: Any, x: Any) -> tuple[float, float, float]:
         warnings.simplefilter("ignore")
         _op_block(torch, x)
         per_op = median([_op_block(torch, x) for _ in range(5)])
-        for _ in range(50):
+        _op_block(torch, small)
+        for _ in range(_ALONE):
             x.add_(1.0)
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
@@ -277,10 +298,17 @@ def _profiled(torch: Any, x: Any) -> tuple[float, float, float]:
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_bytes())["traceEvents"]
     kernels, launches = launches_and_kernels(events)
-    if len(kernels) < _PROFILED:
+    if len(kernels) < 2 * _PROFILED:
         raise Inconclusive("the profiler recorded too few kernels to calibrate; run `cgadvisor calibrate` again")
-    alone = [kernels[one][0] - launches[one] for one in sorted(kernels, key=lambda one: launches.get(one, 0.0))[-50:]]
-    return median(duration for _, duration in kernels.values()), max(median(alone), 0.0), per_op
+    # Counted from the end: the first kernels of a session may be missing.
+    order = sorted(kernels, key=lambda one: launches[one])
+    alone, tiny = order[-_ALONE:], order[-_ALONE - _PROFILED : -_ALONE]
+    return Profiled(
+        kernel_ns=median(kernels[one][1] for one in (*order[: -_ALONE - _PROFILED], *alone)),
+        small_ns=median(kernels[one][1] for one in tiny),
+        start_ns=max(median(kernels[one][0] - launches[one] for one in alone), 0.0),
+        op_ns=per_op,
+    )
 
 
 def launches_and_kernels(events: Sequence[dict[str, Any]]) -> tuple[dict[int, tuple[float, float]], dict[int, float]]:

@@ -39,6 +39,7 @@ def test_constants_are_physical_and_repeat(tmp_path: Path) -> None:
     assert 500 < one.launch_cpu_ns < 20_000
     assert 1_000 <= one.launch_to_start_ns < 30_000
     assert 0 < one.node_gap_ns < 3_000
+    assert 0 <= one.node_gap_small_ns < 3_000
     assert 500 < one.graph_launch_cpu_ns < 60_000
     assert one.graph_launch_cpu_ns < one.replay_span_ns < 1_000_000  # the launch is part of it
     assert 0 <= one.graph_launch_cpu_per_node_ns < 500
