@@ -30,7 +30,7 @@ SIZES: Final = {
     "transformer_train": ("--batch 8", "--batch 64", "--batch 256"),
     "adamw_foreach_false": ("--batch 8", "--batch 64", "--batch 256"),
     "sac_update": ("--batch 256", "--batch 8192", "--batch 65536"),
-    "gnn": ("--nodes 2000", "--nodes 20000", "--nodes 200000"),
+    "gnn": ("--nodes 2000", "--nodes 20000", "--nodes 40000"),
     "ode_rk4": ("--batch 20", "--batch 2000", "--batch 100000"),
     "word_lm": ("--batch 20", "--batch 200", "--batch 1000"),
     "gan_train": ("--batch 16", "--batch 128", "--batch 512"),
