@@ -324,7 +324,8 @@ def test_a_stop_ends_the_script_as_an_interrupt_would(tmp_path: Path, name: str)
     assert (got.result.ending, got.result.exit_code, got.result.error) == ("stopped", 0, "")
 
 
-def test_a_script_that_swallows_the_stop_is_left_in_the_end(tmp_path: Path) -> None:
+def test_a_script_that_swallows_the_stop_is_left_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     text = """
         import atexit, sys
         atexit.register(print, "never")
@@ -513,7 +514,8 @@ def frames(error: BaseException | None) -> list[str]:
     return found
 
 
-def test_frames_of_the_tool_are_taken_out_wherever_they_lie() -> None:
+@pytest.mark.parametrize("linked", ["__cause__", "__context__"])
+def test_frames_of_the_tool_are_taken_out_wherever_they_lie(linked: str) -> None:
     call = through_the_tool("def call(function, *args):\n    function(*args)\n")["call"]
 
     def broken() -> None:
@@ -523,19 +525,21 @@ def test_frames_of_the_tool_are_taken_out_wherever_they_lie() -> None:
         try:
             call(broken)
         except KeyError as error:
-            raise ValueError("outer") from error
+            if linked == "__cause__":
+                raise ValueError("outer") from error
+            raise ValueError("outer")  # noqa: B904
 
     with pytest.raises(ValueError, match="outer") as caught:
         call(call, wrapping)
     error = caught.value
-    assert frames(error)[1:] == ["call", "call", "wrapping"] and frames(error.__cause__) == [
+    assert frames(error)[1:] == ["call", "call", "wrapping"] and frames(getattr(error, linked)) == [
         "wrapping",
         "call",
         "broken",
     ]
     loader.strip_frames(error)
     assert frames(error)[1:] == ["wrapping"]
-    assert frames(error.__cause__) == ["wrapping", "broken"]
+    assert frames(getattr(error, linked)) == ["wrapping", "broken"]
 
 
 def test_frames_are_taken_out_of_groups_and_of_circles() -> None:

@@ -78,6 +78,29 @@ def pids_in(path: Path, count: int) -> list[int]:
     return [int(line) for line in path.read_text().split()]
 
 
+def in_a_process(out: Path) -> subprocess.Popen[str]:
+    """`run_job` of the script that `job_of` wrote, in a process of its own."""
+    text = f"""
+import signal, sys
+from advisor.runner import run_job
+from advisor.workload.job import Job
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where these tests run in the background
+job = Job(mode="plain", target={str(out.parent / "train.py")!r}, out_dir={str(out)!r}, options={{"device": "cpu"}})
+try:
+    run_job(job)
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", text],
+        env=runner.child_environment(),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 class Clock:
     """Time for the runner: while it `runs`, every look for news takes `step_s`. `at_look` is called after each."""
 
@@ -104,7 +127,7 @@ class Clock:
 def test_a_script_that_ends_gives_its_result_and_its_output_in_the_log(out: Path) -> None:
     text = """
         import os, subprocess, sys
-        print("printed", sys.argv[1:], repr(sys.stdin.read()), flush=True)
+        print("printed", sys.argv[1:], flush=True)
         print("to stderr", file=sys.stderr)
         subprocess.run([sys.executable, "-c", "print('from a child')"])
         os.write(1, b"written\\n")
@@ -113,7 +136,7 @@ def test_a_script_that_ends_gives_its_result_and_its_output_in_the_log(out: Path
     assert (result.mode, result.ending, result.exit_code) == ("plain", "finished", 0)
     assert result == read_result(out, "plain")
     said = log_of(out).splitlines()
-    assert sorted(said) == ["from a child", "printed ['a', 'b'] ''", "to stderr", "written"]
+    assert sorted(said) == ["from a child", "printed ['a', 'b']", "to stderr", "written"]
 
 
 def test_nothing_that_names_the_arguments_stays_in_the_folder(out: Path) -> None:
@@ -122,6 +145,12 @@ def test_nothing_that_names_the_arguments_stays_in_the_folder(out: Path) -> None
     assert {"log-clock.txt", "result-clock.json", "clock.json"} <= left
     assert not any(name.startswith(("job-", "progress-")) for name in left)
     assert not any("hunter2" in path.read_text(errors="replace") for path in out.iterdir())
+
+
+def test_the_script_reads_nothing_from_the_terminal(out: Path) -> None:
+    job_of(out, "import sys\nprint(repr(sys.stdin.read()))")
+    done = in_a_process(out).communicate("typed", timeout=120)
+    assert done == (None, "") and log_of(out) == "''\n"
 
 
 def test_progress_reaches_the_watch(out: Path) -> None:
@@ -408,24 +437,7 @@ def test_workers_of_the_script_end_with_it(out: Path, then: str, raises: bool) -
 def test_an_interrupt_ends_the_child_and_its_workers_first(out: Path) -> None:
     """A real Ctrl-C, in a process of its own."""
     job_of(out, family(out, "time.sleep(600)"))
-    text = f"""
-import signal, sys
-from advisor.runner import run_job
-from advisor.workload.job import Job
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where these tests run in the background
-job = Job(mode="plain", target={str(out.parent / "train.py")!r}, out_dir={str(out)!r}, options={{"device": "cpu"}})
-try:
-    run_job(job)
-except KeyboardInterrupt:
-    sys.exit("interrupted")
-"""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", text],
-        env=runner.child_environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    parent = in_a_process(out)
     try:
         pids = pids_in(out / "pids", 3)
         assert all(map(is_alive, pids))
