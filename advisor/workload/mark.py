@@ -173,6 +173,19 @@ class Emitter:
         """Open the range of one iteration, and within it that of the wait for its item."""
         self._push_kinds(identity, "iter", "data")
 
+    def in_iteration(self, identity: int) -> bool:
+        """Whether an iteration of the innermost open loop `identity` is open."""
+        turn, loop = self._range("iter", identity), self._range("loop", identity)
+        for one, _ in reversed(self._stack.open):
+            if one is turn or one is loop:
+                return one is turn
+        return False
+
+    @property
+    def depth(self) -> int:
+        """How many ranges are open on this thread."""
+        return len(self._stack.open)
+
     def done(self, identity: int) -> bool:
         """Close the iteration; whether it was open."""
         made = self._range("iter", identity)

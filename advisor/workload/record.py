@@ -11,7 +11,7 @@ import contextlib
 import gzip
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -141,6 +141,38 @@ class NsysSession:
         """`nsys` writes its own report."""
 
 
+class _HotLoop:
+    """Where a step of the hot loop ends and the next begins: behind one iteration's range, before the next one's.
+
+    A step that begins may start the emission, which opens the loop and its iteration: they are not opened again.
+    """
+
+    def __init__(self, hot: int, steps: dict[str, Handler], emitter: Emitter, stopped: Callable[[], bool]) -> None:
+        self._hot, self._steps, self._emitter, self._stopped = hot, steps, emitter, stopped
+
+    def loop(self, identity: int) -> None:
+        depth = self._emitter.depth
+        self._steps["loop"](identity)
+        if self._emitter.depth == depth:
+            self._emitter.loop(identity)
+
+    def next(self, identity: int) -> None:
+        if identity != self._hot:
+            self._emitter.next(identity)
+            return
+        self._steps["next"](identity)  # step_ends closes the iteration's range
+        self._open()
+
+    def tick(self, identity: int) -> None:
+        self._steps["tick"](identity)
+        if identity == self._hot:
+            self._open()
+
+    def _open(self) -> None:
+        if not self._stopped() and not self._emitter.in_iteration(self._hot):
+            self._emitter.open_iteration(self._hot)
+
+
 class TracePass:
     """Listener of the steps: starts the session, switches the ranges on and off, stops."""
 
@@ -247,19 +279,12 @@ class TracePass:
         MARKS.install(self._composed(emitter))
 
     def _composed(self, emitter: Emitter) -> dict[str, Handler]:
-        """Ranges, and for the hot loop the steps between closing one iteration's range and opening the next."""
-        steps, ranges, hot = self._driver.handlers(), emitter.handlers(), self._hot
+        """Ranges and steps of every mark; of the hot loop's own marks in the order `_HotLoop` keeps."""
+        steps, ranges = self._driver.handlers(), emitter.handlers()
+        hot = _HotLoop(self._hot, steps, emitter, self.wants_stop)
 
-        def following(identity: int) -> None:
-            if identity != hot:
-                ranges["next"](identity)
-                return
-            steps["next"](identity)  # step_ends closes the iteration's range
-            if not self._stopped:
-                emitter.open_iteration(identity)
-
-        def both(name: str, *, steps_first: bool = False) -> Handler:
-            first, second = (steps[name], ranges[name]) if steps_first else (ranges[name], steps[name])
+        def both(name: str) -> Handler:
+            first, second = ranges[name], steps[name]
 
             def handle(identity: int) -> None:
                 first(identity)
@@ -273,14 +298,9 @@ class TracePass:
             if self._whole_deadline and time.monotonic() > self._whole_deadline:
                 loader.stopper.stop()
 
-        def tick(identity: int) -> None:
-            steps["tick"](identity)
-            if identity == hot and not self._stopped:
-                emitter.open_iteration(identity)
-
         composed: dict[str, Handler] = {name: both(name) for name in METHODS if name in steps and name in ranges}
-        composed |= {"begin": ranges["begin"], "close": ranges["close"], "next": following, "item": item, "tick": tick}
-        return composed | {"loop": both("loop", steps_first=True)}
+        composed |= {"begin": ranges["begin"], "close": ranges["close"], "item": item}
+        return composed | {"loop": hot.loop, "next": hot.next, "tick": hot.tick}
 
     def _wanted(self, construct: Construct, kind: str) -> bool:
         if kind == "data":
