@@ -11,9 +11,10 @@ Importing this package is cheap: it imports neither pandas nor torch until a fun
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from advisor.version import __version__
 
@@ -50,39 +51,43 @@ def analyze(timeline: Timeline, *, config: Config | None = None) -> Analysis:
     return analyze_timeline(timeline, config=config)
 
 
-class region:  # lower case: it reads as a statement, `with advisor.region("decode"):`
-    """Name a region, as a context manager or a decorator. Does nothing unless `cgadvisor profile` runs the script."""
+@overload
+def region(name: str) -> Region: ...
+@overload
+def region(name: F) -> F: ...
+def region(name: str | Callable[..., Any]) -> Any:
+    """Name a region: `with advisor.region("decode"):`, `@advisor.region("decode")` or `@advisor.region`.
 
-    def __init__(self, name: str | F) -> None:
-        self._function = None if isinstance(name, str) else name
-        self._name = name if isinstance(name, str) else getattr(name, "__qualname__", "region")
-        self._open: AbstractContextManager[None] | None = None
+    Does nothing unless `cgadvisor profile` runs the script.
+    """
+    if isinstance(name, str):
+        return Region(name)
+    return Region(getattr(name, "__qualname__", "region"))(name)
+
+
+class Region:
+    """A named region, as a context manager (again and again, nested too) and as a decorator."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._open: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
         if os.environ.get("CGADVISOR") == "1":
             from advisor.workload.mark import user_region
 
-            self._open = user_region(self._name)
-            self._open.__enter__()
+            made = user_region(self._name)
+            made.__enter__()
+            self._open.append(made)
 
     def __exit__(self, *exc: Any) -> None:
-        if self._open is not None:
-            self._open.__exit__(*exc)
-            self._open = None
+        if self._open:
+            self._open.pop().__exit__(*exc)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._function is not None:
-            with region(self._name):
-                return self._function(*args, **kwargs)
-        return _named(self._name, args[0])
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def named(*args: Any, **kwargs: Any) -> Any:
+            with Region(self._name):
+                return function(*args, **kwargs)
 
-
-def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    import functools
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with region(name):
-            return function(*args, **kwargs)
-
-    return wrapper
+        return cast(F, named)

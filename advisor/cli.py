@@ -3,6 +3,7 @@
 No `from __future__ import annotations` here: typer would have to evaluate every option's text again at each start.
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -268,6 +269,9 @@ def calibrate(
 
 def main() -> None:
     """Entry point. The only place where an AdvisorError becomes a line and an exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a cancelled CI job, a closed terminal: as Ctrl-C, no child is left
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     try:
         # Outside standalone mode click returns the code of a raised Exit instead of raising it.
         code = app(standalone_mode=False)

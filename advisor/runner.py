@@ -86,12 +86,19 @@ def _no_result(job: Job, ended: Ended) -> str:
             f"with --step-at; the script's output is in {log}"
         )
     if ended.exit_code < 0:
-        name = signal.Signals(-ended.exit_code).name
-        return f"the script's process was killed by {name} in the {job.mode} pass; its output is in {log}"
+        killer = _signal_name(-ended.exit_code)
+        return f"the script's process was killed by {killer} in the {job.mode} pass; its output is in {log}"
     return (
         f"the script's process ended with code {ended.exit_code} in the {job.mode} pass without handing over what was "
         f"recorded (did it replace itself by another program?); its output is in {log}"
     )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have none
+        return f"signal {number}"
 
 
 def log_tail(job: Job) -> str:
@@ -217,10 +224,13 @@ def nsys_prefix(nsys: str, report: Path) -> list[str]:
 
 def export_sqlite(nsys: str, report: Path, out: Path) -> None:
     """Turn an .nsys-rep into SQLite, complete or not at all. Raises AdvisorError with what `nsys` said."""
-    temporary = out.with_name(f".{os.getpid()}.{out.name}")
+    temporary = out.with_name(f"{PARTIAL}.{os.getpid()}.{out.name}")
     command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", "-o", str(temporary), str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not temporary.exists():
-        said = (done.stderr or done.stdout).strip().split("\n")[-1]
-        raise AdvisorError(f"{report}: nsys could not export it: {said}")
-    temporary.replace(out)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not temporary.exists():
+            said = (done.stderr or done.stdout).strip().split("\n")[-1]
+            raise AdvisorError(f"{report}: nsys could not export it: {said}")
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)

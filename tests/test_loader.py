@@ -10,9 +10,8 @@ from pathlib import Path
 import children
 import pytest
 
-from advisor.errors import ScriptFailed
 from advisor.runner import child_environment
-from advisor.workload import loader
+from advisor.workload import loader, tracebacks
 from advisor.workload.loader import StopRun
 
 SEEN = """
@@ -31,10 +30,22 @@ ENDS = {
     "exit_text": ("sys.exit('text')", "exited", 1),
     "exit_tuple": ("sys.exit((1, 'a'))", "exited", 1),
     "exit_negative": ("sys.exit(-1)", "exited", -1),
+    "exit_true": ("sys.exit(True)", "exited", 1),
+    "exit_false": ("sys.exit(1 > 2)", "exited", 0),
+    "exit_enum": ("import enum\nclass Code(enum.IntEnum):\n    BAD = 3\nsys.exit(Code.BAD)", "exited", 3),
     "exit_builtin": ("exit(5)", "exited", 5),
     "exit_subclass": ("class Leave(SystemExit): pass\nraise Leave(4)", "exited", 4),
     "os_exit": ("print('flushed', flush=True)\nos._exit(7)", "exited", 7),
     "os_exit_0": ("os._exit(0)", "exited", 0),
+    "os_exit_true": ("os._exit(status=True)", "exited", 1),
+    "hard_exit_text": ("os._exit('3')", "failed", 1),
+    "unprintable": ("class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad", "failed", 1),
+    "surrogates": ("raise ValueError('\\udce9')", "failed", 1),
+    "no_main": ("del sys.modules['__main__']\nraise ValueError('v')", "failed", 1),
+    "hook_exits": ("sys.excepthook = lambda *told: sys.exit(9)\n1 / 0", "failed", 9),
+    "hook_exits_with_text": ("sys.excepthook = lambda *told: sys.exit('so')\n1 / 0", "failed", 1),
+    "hook_fails": ("def hook(*told):\n    print('hook')\n    {}['k']\nsys.excepthook = hook\n1 / 0", "failed", 1),
+    "no_hook": ("del sys.excepthook\n1 / 0", "failed", 1),
     "raises": ("1 / 0", "failed", 1),
     "notes": ("error = ValueError('v')\nerror.add_note('noted')\nraise error", "failed", 1),
     "group": ("raise ExceptionGroup('several', [ValueError(1), TypeError(2)])", "failed", 1),
@@ -253,6 +264,62 @@ def test_a_script_with_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> 
     assert got.result.error == "SyntaxError: invalid syntax (train.py, line 2)"
 
 
+@pytest.mark.parametrize("data", [b"x = 1\ndef f(:\n", b"print('\xe9')\n", b"# coding: nosuch\n", b"x = 1\n  y = 2\n"])
+def test_a_script_that_cannot_be_compiled_shows_its_line_and_no_frame(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "train.py").write_bytes(data)
+    got = children.worker(tmp_path, tmp_path / "out", "plain", "train.py")
+    expected = children.plain(tmp_path, "train.py")
+    assert got.code == expected.code == 1 and got.result.ending == "failed"
+    assert "Traceback" not in got.stderr and "ast.py" not in got.stderr
+    assert got.stderr.splitlines()[-1].partition(":")[0] == expected.stderr.splitlines()[-1].partition(":")[0]
+
+
+# The package's __init__ -> how `python -m pkg.train` ends.
+PACKAGES = {
+    "prints": ("print('init', __name__, __import__('sys').argv[0])", "finished"),
+    "raises": ("1 / 0", "failed"),
+    "exits": ("import sys\nsys.exit(4)", "exited"),
+    "needs": ("import missing_dependency", "failed"),
+    "imports_it": ("from pkg import train", "finished"),
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_around_the_module_is_the_users_code(tmp_path: Path, name: str) -> None:
+    text, ending = PACKAGES[name]
+    write(tmp_path, "pkg/__init__.py", text)
+    write(tmp_path, "pkg/train.py", "print(__name__, __package__, __spec__.name)")
+    words = ("-W", "ignore", "-m", "pkg.train")  # runpy's own warning about `imports_it`
+    expected = children.plain(tmp_path, *words)
+    got = children.worker(tmp_path, tmp_path / "out", "plain", "pkg.train", is_module=True)
+    assert (got.stdout, got.code) == (expected.stdout, expected.code)
+    assert got.stderr == without_runpy(expected.stderr)
+    assert got.result.ending == ending and got.result.location == ("pkg/__init__.py:1" if ending == "failed" else "")
+
+
+def test_a_package_around_the_module_is_transformed_and_the_module_once(tmp_path: Path) -> None:
+    write(tmp_path, "pkg/__init__.py", "import pkg.near\nprint(WORD)")
+    write(tmp_path, "pkg/near.py", "print(WORD)")
+    write(tmp_path, "pkg/train.py", "print(WORD)")
+    text = """
+from advisor.workload import loader
+from advisor.workload.job import Job
+
+def transform(tree, file):
+    file.inject["WORD"] = file.label + " as " + file.module
+    return tree
+
+loader.execute(Job(mode="plain", target="pkg.train", is_module=True, out_dir="."), transform)
+"""
+    done = harness(tmp_path, text)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "pkg/near.py as pkg.near",
+        "pkg/__init__.py as pkg",
+        "pkg/train.py as pkg.train",
+    ]
+
+
 @pytest.mark.parametrize(
     ("target", "is_module", "said"),
     [
@@ -263,12 +330,12 @@ def test_a_script_with_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> 
         ("pkg.nosuch.deeper", True, "-m pkg.nosuch.deeper: cannot be imported"),
         ("sys", True, "-m sys: no Python module"),
         (".pkg", True, "-m .pkg: "),
-        ("needs", True, "-m needs: cannot be imported: No module named 'missing_dependency'"),
+        ("lonely.py", True, "-m lonely.py: cannot be imported"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(tmp_path: Path, target: str, is_module: bool, said: str) -> None:
     write(tmp_path, "pkg/__init__.py", "")
-    write(tmp_path, "needs/__init__.py", "import missing_dependency")
+    write(tmp_path, "lonely.py", "print('never')")
     got = children.worker(tmp_path, tmp_path / "out", "plain", target, is_module=is_module)
     assert got.code == 2
     assert got.stderr.startswith(f"cgadvisor: {said}") and got.stderr.count("\n") == 1
@@ -305,6 +372,15 @@ STOPS = {
         "import asyncio\nasync def main():\n    try:\n        await asyncio.sleep(0)\n        stopper.stop()\n"
         "    finally:\n        print('cleaned')\nasyncio.run(main())",
         "cleaned\n",
+    ),
+    "task_group": (
+        "import asyncio\nasync def work():\n    stopper.stop()\nasync def main():\n"
+        "    async with asyncio.TaskGroup() as group:\n        group.create_task(work())\nasyncio.run(main())",
+        "",
+    ),
+    "from_another": (
+        "try:\n    stopper.stop()\nexcept BaseException:\n    raise RuntimeError('lost') from ValueError('cause')",
+        "",
     ),
     "pool": (
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(1) as pool:\n"
@@ -350,6 +426,33 @@ def test_a_script_that_swallows_it_once_and_ends_has_finished(tmp_path: Path) ->
 def test_the_error_of_a_script_that_swallowed_the_stop_is_its_own(tmp_path: Path) -> None:
     got = run(tmp_path, "try:\n    stopper.stop()\nexcept BaseException:\n    pass\nraise ValueError('mine')")
     assert got.code == 1 and got.result.ending == "failed" and got.result.error == "ValueError: mine"
+
+
+def test_a_loop_in_a_thread_is_stopped_with_all_its_output(tmp_path: Path) -> None:
+    text = """
+        import threading, time
+        def work():
+            try:
+                stopper.stop()
+            finally:
+                print("cleaned")
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        time.sleep(60)
+    """
+    got = run(tmp_path, text)
+    assert (got.stdout, got.stderr, got.code) == ("cleaned\n", "", 0)
+    assert got.result.ending == "stopped"
+
+
+def test_other_errors_of_threads_are_printed_as_ever(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "train.py",
+        "import threading\nthread = threading.Thread(target=lambda: 1 / 0, name='w')\nthread.start()",
+    )
+    assert "Exception in thread w:" in alike(tmp_path, "train.py").stderr
 
 
 def test_a_pass_ends_an_endless_loop_once_it_has_its_steps(tmp_path: Path) -> None:
@@ -537,7 +640,7 @@ def test_frames_of_the_tool_are_taken_out_wherever_they_lie(linked: str) -> None
         "call",
         "broken",
     ]
-    loader.strip_frames(error)
+    tracebacks.strip_frames(error)
     assert frames(error)[1:] == ["wrapping"]
     assert frames(getattr(error, linked)) == ["wrapping", "broken"]
 
@@ -558,7 +661,7 @@ def test_frames_are_taken_out_of_groups_and_of_circles() -> None:
     one, two = caught(ValueError(1)), caught(TypeError(2))
     one.__context__, two.__context__ = two, one
     group = caught(BaseExceptionGroup("both", [one, two]))
-    loader.strip_frames(group)
+    tracebacks.strip_frames(group)
     assert [frames(error) for error in (group, one, two)] == [["caught", "fail"]] * 3
 
 
@@ -569,7 +672,7 @@ def test_an_error_of_the_tool_alone_keeps_no_frame() -> None:
         fail()
     except ValueError as found:
         error = found.with_traceback(found.__traceback__.tb_next)
-    loader.strip_frames(error)
+    tracebacks.strip_frames(error)
     assert error.__traceback__ is None
 
 
@@ -583,14 +686,6 @@ def test_where_it_failed_is_the_innermost_line_of_the_users(tmp_path: Path) -> N
         exec(compile(text, str(tmp_path / name), "exec"), space)
     with pytest.raises(ValueError) as caught:
         space["top"]()
-    assert loader.where_failed(caught.value, str(tmp_path)) == "part/near.py:3"
-    assert loader.where_failed(caught.value, str(tmp_path / "pa")) == ""
-    assert loader.where_failed(ValueError(), str(tmp_path)) == ""
-
-
-def test_a_failed_script_is_told_with_its_log(tmp_path: Path) -> None:
-    error = loader.script_failed("clock", "ValueError: x", tmp_path / "log-clock.txt")
-    assert isinstance(error, ScriptFailed) and error.exit_code == 6
-    assert (
-        str(error) == f"the script failed in the clock pass: ValueError: x; its output is in {tmp_path}/log-clock.txt"
-    )
+    assert tracebacks.where_failed(caught.value, str(tmp_path)) == "part/near.py:3"
+    assert tracebacks.where_failed(caught.value, str(tmp_path / "pa")) == ""
+    assert tracebacks.where_failed(ValueError(), str(tmp_path)) == ""

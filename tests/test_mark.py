@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import inspect
 import json
 import pickle
 import subprocess
@@ -327,12 +328,41 @@ def test_the_public_region_listens_only_in_a_watched_script(
         """Doubles."""
         return 2 * x
 
-    with advisor.region("block"):
+    class Model:
+        @advisor.region
+        def forward(self, x: int) -> int:
+            return x + 1
+
+        @staticmethod
+        @advisor.region
+        def scale(x: int) -> int:
+            return 10 * x
+
+    again = advisor.region("block")
+    with again:
         assert double(4) == 8
+    with again, again:
+        assert Model().forward(1) == 2 and Model.scale(2) == 20
+    assert inspect.isfunction(Model.forward) and Model.forward.__name__ == "forward"
     with pytest.raises(ZeroDivisionError), advisor.region("broken"):
         _ = 1 / 0
     assert double.__name__ == "double" and double.__doc__ == "Doubles."
-    assert log == (["+block", "+decorated", "-decorated", "-block", "+broken", "-broken"] if watched == "1" else [])
+    place = f"{Model.__qualname__}."
+    expected = [
+        *("+block", "+decorated", "-decorated", "-block"),
+        *(
+            "+block",
+            "+block",
+            f"+{place}forward",
+            f"-{place}forward",
+            f"+{place}scale",
+            f"-{place}scale",
+            "-block",
+            "-block",
+        ),
+        *("+broken", "-broken"),
+    ]
+    assert log == (expected if watched == "1" else [])
 
 
 # --- the emitter: statements and loops ----------------------------------------------------------------------------------

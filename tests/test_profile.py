@@ -6,9 +6,11 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,48 @@ def test_without_a_gpu_it_says_what_can_be_done_instead(folder):
     assert done.returncode == 4
     assert "analyze" in done.stderr
     assert done.stderr.strip().count("\n") <= 1
+
+
+HANGS_IN_ITS_SECOND_RUN = """
+import os, time
+import torch
+
+with open("pids", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+second = len(open("pids").readlines()) == 2
+for step in range(60):
+    torch.ones(4).sum()
+    if second and step == 5:
+        open("hangs", "w").close()
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupt_keeps_what_is_finished_and_leaves_no_child(tmp_path, name):
+    """Ctrl-C, a cancelled CI job, a closed terminal: in the trace pass, after the clock pass is done."""
+    (tmp_path / "train.py").write_text(HANGS_IN_ITS_SECOND_RUN)
+    # Where tests run in the background an interrupt may be ignored: a shell's children have Python's own handler.
+    text = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from advisor.cli import main; main()"
+    words = ["profile", "--device", "cpu", "--steps", "8", "--warmup", "3", "--no-verify", "--out", "run", "train.py"]
+    command = [sys.executable, "-c", text, *words]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            until = time.monotonic() + 120
+            while not (tmp_path / "hangs").exists():
+                assert time.monotonic() < until and process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(getattr(signal, name))
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert said.endswith("cgadvisor: interrupted; finished and kept in run: clock\n")
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"manifest.json", "clock.json"} <= left and not any(one.startswith(("job-", ".recording")) for one in left)
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["notes"] == ["interrupted in the trace pass"]
+    for pid in (tmp_path / "pids").read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)

@@ -220,6 +220,11 @@ def test_a_crash_is_named_by_its_signal(out: Path, name: str) -> None:
     assert caught.value.exit_code == 6 and log_of(out) == "begun\n"
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(out: Path) -> None:
+    with pytest.raises(ScriptFailed, match=f"killed by signal {signal.SIGRTMIN + 1} in the plain pass"):
+        run_job(job_of(out, "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 1)"))
+
+
 def test_an_older_result_does_not_stand_for_a_crash(out: Path) -> None:
     assert run_job(job_of(out, "pass")).ending == "finished"
     with pytest.raises(ScriptFailed, match="ended with code 9 in the plain pass without handing over"):
@@ -581,6 +586,7 @@ def test_an_export_is_complete_or_not_there(tmp_path: Path) -> None:
     [
         ("echo reading; echo first >&2; echo 'no such report' >&2; exit 1", "no such report"),
         ("echo 'only on stdout'; exit 3", "only on stdout"),
+        (f"{EXPORT}\necho half > $out; echo 'disk full'; exit 1", "disk full"),
         ("echo 'said it worked'", "said it worked"),
     ],
 )
@@ -588,4 +594,4 @@ def test_an_export_that_fails_says_what_nsys_said(tmp_path: Path, text: str, sai
     report, target = tmp_path / "trace.nsys-rep", tmp_path / "nsys.sqlite"
     with pytest.raises(AdvisorError, match=f"trace.nsys-rep: nsys could not export it: {said}$"):
         runner.export_sqlite(str(program(tmp_path / "nsys", text)), report, target)
-    assert not target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["nsys"]

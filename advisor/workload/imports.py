@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -10,7 +11,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -81,8 +82,8 @@ def compile_source(file: SourceFile, transform: Transform) -> types.CodeType:
     """The code of a file after `transform`. Raises SyntaxError as plain Python would, and OSError."""
     with open(file.path, "rb") as stream:
         data = stream.read()
+    tree = ast.parse(data, file.path)  # first: it names file and line of what cannot be decoded
     file.text = importlib.util.decode_source(data) if data else ""
-    tree = ast.parse(data, file.path)
     changed = ast.fix_missing_locations(transform(tree, file))
     code: types.CodeType = compile(changed, file.path, "exec", dont_inherit=True)
     return code
@@ -117,6 +118,16 @@ class BesideFinder(importlib.abc.MetaPathFinder):
     def __init__(self, files: Files, transform: Transform) -> None:
         self._files = files
         self._transform = transform
+        self._left_out = ""
+
+    @contextlib.contextmanager
+    def leaving_out(self, fullname: str) -> Iterator[None]:
+        """Find this module as Python would: it is looked up only, and runs as `__main__`."""
+        self._left_out = fullname
+        try:
+            yield
+        finally:
+            self._left_out = ""
 
     def install(self) -> None:
         """Take the place right before the path finder: built-in and frozen modules keep their precedence."""
@@ -128,6 +139,8 @@ class BesideFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec Python's path finder gives, with a transforming loader where the file is the user's."""
+        if fullname == self._left_out:
+            return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
             return spec

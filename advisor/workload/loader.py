@@ -10,21 +10,20 @@ No torch here.
 from __future__ import annotations
 
 import ast
-import importlib.machinery
-import importlib.util
+import operator
 import os
 import sys
-import types
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NoReturn
 
-from advisor.errors import ScriptFailed, UsageError
-from advisor.workload.imports import BesideFinder, Files, SourceFile, Transform, compile_source
+from advisor.errors import UsageError
+from advisor.workload.imports import SourceFile, Transform, compile_source
 from advisor.workload.job import Ending, Job
+from advisor.workload.main_module import prepare_main
+from advisor.workload.tracebacks import related, strip_frames, where_failed
 
-_TOOL_FOLDER: Final = str(Path(__file__).resolve().parent)
 _SWALLOW_LIMIT: Final = 3
 _real_exit: Final = os._exit
 
@@ -35,11 +34,13 @@ class StopRun(BaseException):
 
 @dataclass
 class Outcome:
-    """How the script ended. `error` is what it raised, without the tool's frames in its traceback."""
+    """How the script ended. `error` is what it raised, without the tool's frames in its traceback, `where` the
+    `file:line` of the user's that raised it."""
 
     ending: Ending
     exit_code: int = 0
     error: BaseException | None = None
+    where: str = ""
 
 
 @dataclass
@@ -93,36 +94,67 @@ def execute(job: Job, transform: Transform | None = None, finish: Callable[[], N
     if finish is not None:
         stopper.finish = finish
     _watch_hard_exit()
-    module, file = prepare_main(job)
-    change = transform or _unchanged
-    files = Files(Path(file.root), job.instrument)
-    BesideFinder(files, change).install()
+    _watch_threads()
+    outcome = _run(job, transform or _unchanged)
+    stopper.run_finish()
+    return outcome
+
+
+def _run(job: Job, transform: Transform) -> Outcome:
+    """Prepare, compile and execute: each is a boundary to the user's code, and everything that raises ends here."""
     try:
-        return _run(module, file, change)
-    finally:
-        stopper.run_finish()
-
-
-def _run(module: types.ModuleType, file: SourceFile, transform: Transform) -> Outcome:
+        module, file = prepare_main(job, transform)
+    except UsageError:
+        raise
+    except BaseException as error:
+        return _ended(error, os.getcwd())
+    folder = os.path.dirname(os.path.abspath(file.path))
     try:
         code = compile_source(file, transform)
+    except BaseException as error:
+        # Of what cannot be compiled Python shows the script's line and no frame.
+        return _ended(error.with_traceback(None) if isinstance(error, SyntaxError) else error, folder)
+    try:
         module.__dict__.update(file.inject)
         exec(code, module.__dict__)
-    except StopRun:
-        return Outcome("stopped")
-    except SystemExit as wanted:
-        # A fresh one: the original's traceback would keep the script's objects alive past their time.
-        return (
-            Outcome("stopped") if _from_stop(wanted) else Outcome("exited", exit_code(wanted), SystemExit(wanted.code))
-        )
-    except BaseException as error:  # the boundary to the user's code: everything it raises ends here
-        if _from_stop(error):
-            return Outcome("stopped")
-        strip_frames(error)
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        sys.excepthook(type(error), error, error.__traceback__)
-        return Outcome("failed", 1, error)
+    except BaseException as error:
+        return _ended(error, folder)
     return Outcome("finished")
+
+
+def _ended(error: BaseException, folder: str) -> Outcome:
+    """What became of a script that raised; its own errors are shown as Python shows them."""
+    if any(isinstance(one, StopRun) for one in related(error)):
+        return Outcome("stopped")  # by the tool, also where the script made an exception of its own of it
+    if isinstance(error, SystemExit):
+        # A fresh one: the original's traceback would keep the script's objects alive past their time.
+        return Outcome("exited", exit_code(error), SystemExit(error.code))
+    strip_frames(error)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    return Outcome("failed", _show(error), error, where_failed(error, folder))
+
+
+def _show(error: BaseException) -> int:
+    """Print the error through the script's own hook, as Python does; the exit code, which a hook may choose."""
+    told = (type(error), error, error.__traceback__)
+    try:
+        if not hasattr(sys, "excepthook"):
+            print("sys.excepthook is missing", file=sys.stderr)
+            sys.excepthook = sys.__excepthook__
+        sys.excepthook(*told)
+    except SystemExit as wanted:
+        if not isinstance(wanted.code, int | None):
+            print(wanted.code, file=sys.stderr)
+        return exit_code(wanted)
+    except BaseException as raised:  # the user's hook: whatever it raises
+        strip_frames(raised)
+        if raised.__context__ is error:  # only because it is shown while it is handled here
+            raised.__context__ = None
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(raised), raised, raised.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(*told)
+    return 1
 
 
 def _unchanged(tree: ast.Module, _file: SourceFile) -> ast.Module:
@@ -133,19 +165,7 @@ def exit_code(wanted: SystemExit) -> int:
     """The process exit code Python makes of it."""
     if wanted.code is None:
         return 0
-    return wanted.code if isinstance(wanted.code, int) else 1
-
-
-def _from_stop(error: BaseException) -> bool:
-    """Whether the script turned the tool's StopRun into an exception of its own."""
-    seen: BaseException | None = error
-    for _ in range(100):
-        if seen is None:
-            return False
-        if isinstance(seen, StopRun):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    return int(wanted.code) if isinstance(wanted.code, int) else 1
 
 
 def _watch_hard_exit() -> None:
@@ -153,123 +173,23 @@ def _watch_hard_exit() -> None:
     owner = os.getpid()
 
     def leave(status: int) -> NoReturn:
+        code = operator.index(status)  # a bool or an enumeration is no number to everyone
         if os.getpid() == owner:
             stopper.run_finish()
             for callback in reversed(_before_hard_exit):
-                callback(status)
-        _real_exit(status)
+                callback(int(code))
+        _real_exit(code)
 
     os._exit = leave
 
 
-# --- the __main__ module -----------------------------------------------------------------------------------------------
+def _watch_threads() -> None:
+    """A hot loop in a thread: once the stop has unwound the thread, there is nobody left to end the script."""
+    usual = threading.excepthook
 
+    def report(told: threading.ExceptHookArgs) -> None:
+        if told.exc_value is not None and any(isinstance(one, StopRun) for one in related(told.exc_value)):
+            stopper.leave(0)
+        usual(told)
 
-def prepare_main(job: Job) -> tuple[types.ModuleType, SourceFile]:
-    """Make `sys.modules["__main__"]`, `sys.argv` and `sys.path[0]` what the script expects. Raises UsageError."""
-    return _module_main(job) if job.is_module else _script_main(job)
-
-
-def _script_main(job: Job) -> tuple[types.ModuleType, SourceFile]:
-    path = os.path.abspath(job.target)
-    if not os.path.isfile(path):
-        raise UsageError(f"{job.target}: no such script; give the path of a Python file, or -m and a module's name")
-    folder = os.path.dirname(os.path.realpath(path))
-    sys.argv[:] = [job.target, *job.argv]
-    sys.path.insert(0, folder)
-    module = types.ModuleType("__main__")
-    loader = importlib.machinery.SourceFileLoader("__main__", path)
-    module.__dict__.update(__file__=path, __loader__=loader, __package__=None, __spec__=None, __cached__=None)
-    _finish_main(module)
-    file = SourceFile(path=path, label=os.path.basename(path), module="__main__", root=folder)
-    return module, file
-
-
-def _module_main(job: Job) -> tuple[types.ModuleType, SourceFile]:
-    sys.path.insert(0, os.getcwd())
-    sys.argv[:] = ["-m", *job.argv]  # what a package's __init__ sees while the module is looked for
-    spec = _find_spec(job.target)
-    path = os.path.abspath(str(spec.origin))
-    sys.argv[0] = path
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=spec.origin,
-        __loader__=spec.loader,
-        __package__=spec.parent,
-        __spec__=spec,
-        __cached__=spec.cached,
-    )
-    _finish_main(module)
-    root = Path(path).parents[spec.name.count(".")]
-    label = Path(path).relative_to(root).as_posix()
-    return module, SourceFile(path=str(spec.origin), label=label, module=spec.name, root=str(root))
-
-
-def _finish_main(module: types.ModuleType) -> None:
-    module.__dict__["__builtins__"] = sys.modules["builtins"]
-    if sys.version_info < (3, 14):  # Python gives it to every __main__
-        module.__dict__.update(__annotations__={})
-    sys.modules["__main__"] = module
-
-
-def _find_spec(name: str) -> importlib.machinery.ModuleSpec:
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"-m {name}: cannot be imported: {error}") from error
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise UsageError(f"-m {name}: no Python module of this name to run; start from the folder that holds it")
-    return spec
-
-
-# --- tracebacks --------------------------------------------------------------------------------------------------------
-
-
-def strip_frames(error: BaseException) -> None:
-    """Take the tool's frames out of the traceback of `error` and of all it was raised from."""
-    seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = _users_frames(one.__traceback__)
-        pending += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            pending += list(one.exceptions)
-
-
-def _users_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    kept: list[types.TracebackType] = []
-    at = traceback
-    while at is not None:
-        if not is_tool_file(at.tb_frame.f_code.co_filename):
-            kept.append(at)
-        at = at.tb_next
-    for one, following in zip(kept, [*kept[1:], None], strict=False):
-        one.tb_next = following
-    return kept[0] if kept else None
-
-
-def is_tool_file(filename: str) -> bool:
-    """Whether code of this file is the tool's own, to be hidden from the user's tracebacks."""
-    return filename.startswith(_TOOL_FOLDER)
-
-
-def where_failed(error: BaseException, root: str) -> str:
-    """`file:line` of the innermost frame in the user's files, "" when none is."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        name = at.tb_frame.f_code.co_filename
-        if name.startswith(root + os.sep) and "site-packages" not in name:
-            found = f"{os.path.relpath(name, root)}:{at.tb_lineno}"
-        at = at.tb_next
-    return found
-
-
-def script_failed(mode: str, message: str, log: Path) -> ScriptFailed:
-    """The error for a script that failed in one of the passes."""
-    return ScriptFailed(f"the script failed in the {mode} pass: {message}; its output is in {log}")
+    threading.excepthook = report

@@ -20,6 +20,7 @@ from advisor.errors import AdvisorError
 from advisor.workload import environment, loader
 from advisor.workload.job import Job, Result, read_job, result_path
 from advisor.workload.loader import Outcome
+from advisor.workload.tracebacks import described
 
 MODES: Final = {
     "plain": "advisor.workload.plain",
@@ -57,14 +58,13 @@ class Worker:
         return outcome.exit_code
 
     def _result(self, outcome: Outcome) -> Result:
-        error = outcome.error
-        text, where = "", ""
-        if error is not None and outcome.ending == "failed":
-            text = f"{type(error).__name__}: {error}".split("\n")[0]
-            main = sys.modules["__main__"]
-            where = loader.where_failed(error, os.path.dirname(os.path.abspath(main.__file__ or "")))
+        failure = outcome.error if outcome.ending == "failed" else None
         return Result(
-            mode=self._job.mode, ending=outcome.ending, exit_code=outcome.exit_code, error=text, location=where
+            mode=self._job.mode,
+            ending=outcome.ending,
+            exit_code=outcome.exit_code,
+            error=described(failure) if failure is not None else "",
+            location=outcome.where,
         )
 
     def _hard_exit(self, code: int) -> None:
@@ -135,8 +135,11 @@ def seed_everything(seed: int) -> None:
 
 def main() -> None:
     """Entry point of the child."""
-    code = Worker(read_job(Path(sys.argv[1]))).run()
-    sys.exit(code)
+    try:
+        job = read_job(Path(sys.argv[1]))
+    except (IndexError, OSError, msgspec.DecodeError) as error:  # run by hand: nothing else gives it a broken job
+        sys.exit(f"cgadvisor: the worker needs a job file of this version: {error}")
+    sys.exit(Worker(job).run())
 
 
 if __name__ == "__main__":
