@@ -68,7 +68,7 @@ def collect(folder: Path, chosen: Sequence[Case], lanes: int, budget_s: float) -
             done = f"failed: {error}"
         finally:
             free.put(mine)
-        print(f"{case.name}: {done}", flush=True)
+        print(f"{time.monotonic() - began:4.0f} s {case.name}: {done}", flush=True)
         return done.startswith("ok")
 
     with ThreadPoolExecutor(lanes) as pool:
