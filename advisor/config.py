@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -65,13 +66,33 @@ def load_config(path: Path | None) -> Config:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such configuration file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # ValueError: TOML that is wrong, bytes that are no UTF-8, and an integer of more digits than Python reads.
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not readable as TOML: {error}") from error
     _reject_unknown(raw, str(path))
     try:
-        return msgspec.convert(raw, Config, strict=True)
+        config = msgspec.convert(raw, Config, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from error
+    for key, value, low, high in _bounded(config):
+        if not low <= value <= high:  # false of nan, too
+            raise UsageError(f"{path}: {key} is {value:g}; expected {low:g} to {high:g}")
+    return config
+
+
+def _bounded(config: Config) -> Iterator[tuple[str, float, float, float]]:
+    """(key, value, least, most). TOML can say nan, inf and -1; a limit of nan is never broken and every run passes it."""
+    gate, largest = config.gate, 1e15
+    for key in ("min_effect_ratio", "max_unseen_ratio"):
+        yield f"gate.{key}", getattr(gate, key), 0.0, largest
+    yield "gate.min_effect_ns", gate.min_effect_ns, 0.0, largest
+    for key in ("alpha", "process_alpha"):
+        yield f"gate.{key}", getattr(gate, key), 0.0, 1.0
+    for number, budget in enumerate(gate.budget, 1):
+        for key in ("max", "min", "max_increase", "warn"):
+            value = getattr(budget, key)
+            if isinstance(value, float):
+                yield f"gate.budget {number} {key}", value, -largest, largest
 
 
 def _reject_unknown(raw: dict[str, Any], where: str) -> None:
@@ -82,7 +103,8 @@ def _reject_unknown(raw: dict[str, Any], where: str) -> None:
         value = raw.get(section, {})
         if isinstance(value, dict):
             _check_keys(value, list(kind.__struct_fields__), where, f"{section}.")
-            for budget in value.get("budget", []) if section == "gate" else []:
+            budgets = value.get("budget") if section == "gate" else None
+            for budget in budgets if isinstance(budgets, list) else []:
                 if isinstance(budget, dict):
                     _check_keys(budget, list(Budget.__struct_fields__), where, "gate.budget.")
 
@@ -92,4 +114,9 @@ def _check_keys(raw: dict[str, Any], known: list[str], where: str, prefix: str) 
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(known)}"
-            raise UsageError(f"{where}: unknown key {prefix}{key}{hint}")
+            raise UsageError(f"{where}: unknown key {prefix}{_shown(key)}{hint}")
+
+
+def _shown(key: str) -> str:
+    """A key as it stands in the file; a quoted one may hold line breaks, and an error is one line."""
+    return key if key.isprintable() else repr(key)
