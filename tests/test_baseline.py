@@ -83,10 +83,19 @@ def test_nothing_of_the_environment_but_versions_is_kept(tmp_path: Path, monkeyp
             '{"kind": "cgadvisor-baseline", "format": 1, "times": {"step_ns": {"kind": "measured", "processes_ns": [[0]]}}}',
             "a time sample is not positive",
         ),
+        (
+            '{"kind": "cgadvisor-baseline", "format": 1, "times": {"step_ns": {"kind": "measured", "processes_ns": [[]]}}}',
+            "a process without a time sample",
+        ),
+        ('{"kind": "cgadvisor-baseline", "format": 1, "metrics": {"launches_per_step": -5}}', "a count is not"),
+        (
+            '{"kind": "cgadvisor-baseline", "format": 1, "blockers": [{"id": "a", "title": "b", "count_per_step": -3}]}',
+            "a count is not",
+        ),
         ("[" * 100_000, "not readable as a baseline"),
         ('{"kind": "cgadvisor-baseline", "format": 1, "note": "\\ud800"}', "not readable|valid"),
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_a_broken_or_hostile_file_is_refused_in_one_line(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "b.json"

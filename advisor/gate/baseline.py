@@ -119,6 +119,8 @@ def _thinned(samples: tuple[int, ...]) -> tuple[int, ...]:
 def _check_numbers(snapshot: Snapshot, where: str) -> None:
     """What the schema cannot say. A zero time or a count that is no number would fail later, far from its cause."""
     for times in snapshot.times.values():
+        if not all(times.processes_ns):
+            raise BundleError(f"{where}: not a valid baseline: a process without a time sample")
         if any(sample <= 0 for process in times.processes_ns for sample in process):
             raise BundleError(f"{where}: not a valid baseline: a time sample is not positive")
     figures = [
@@ -127,5 +129,7 @@ def _check_numbers(snapshot: Snapshot, where: str) -> None:
         snapshot.metric_lows,
         *(one.metrics for one in snapshot.regions),
     ]
-    if any(not np.isfinite(value) for metrics in figures for value in metrics.values()):
-        raise BundleError(f"{where}: not a valid baseline: a count is not a finite number")
+    counts = [value for metrics in figures for value in metrics.values()]
+    counts += [place.count_per_step for place in snapshot.blockers]
+    if not all(0 <= value < float("inf") for value in counts):
+        raise BundleError(f"{where}: not a valid baseline: a count is not a finite number of zero or more")
