@@ -239,6 +239,11 @@ def test_a_recording_that_cannot_carry_counts_is_inconclusive() -> None:
     assert (found.status, found.exit_code) == (Status.INCONCLUSIVE, 5)
 
 
+def test_a_baseline_without_counts_is_no_pass() -> None:
+    found = verdict(snapshot(), Snapshot())
+    assert found.status == Status.INCONCLUSIVE and "the baseline has no count" in found.sentence
+
+
 def test_nothing_to_judge_by_is_an_error() -> None:
     with pytest.raises(UsageError, match="--baseline"):
         verdict(snapshot())

@@ -69,7 +69,7 @@ def _against(
     if not environment.forbids_counts(differences):
         found += coverage.checks(base, head, pairs, config.allow_missing)
         if not (base.unusable or head.unusable):
-            found += run_checks(base, head)
+            found += [*run_checks(base, head), *_empty(base)]
             found += line_checks(base, head)
             found += region_checks(base, head, pairs)
         found += verified_checks(base, head)
@@ -89,6 +89,20 @@ def _usable(base: Snapshot | None, head: Snapshot) -> Iterator[GateCheck]:
                 message=f"the recording of the {name} cannot carry counts: {reason}",
                 rule="unusable-recording",
             )
+
+
+def _empty(base: Snapshot) -> Iterator[GateCheck]:
+    """A baseline without counts is met by every run: a file of a failed merge, or a recording of nothing."""
+    if not any(name in METRICS and METRICS[name].tolerance_ratio is not None for name in base.metrics):
+        yield GateCheck(
+            id="coverage:counts",
+            group=Group.COVERAGE,
+            status=Status.INCONCLUSIVE,
+            title="counts of the baseline",
+            message="the baseline has no count to compare the run with",
+            fix="save it again from a run: cgadvisor baseline update RUN",
+            rule="empty-baseline",
+        )
 
 
 def _known_fields(config: GateConfig) -> None:
