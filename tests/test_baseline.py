@@ -30,6 +30,7 @@ from advisor.config import GateConfig
 from advisor.errors import BundleError, UsageError
 from advisor.gate import Status, baseline, judge
 from advisor.gate.snapshot import Snapshot
+from advisor.model import QualityNote, Severity
 
 
 def full() -> Snapshot:
@@ -157,6 +158,32 @@ def test_several_runs_keep_their_processes_and_the_spread_of_their_counts() -> N
     assert (merged.metric_lows["launches_per_step"], merged.metric_highs["launches_per_step"]) == (100, 104)
     at_the_worst = snapshot(analysis(step_region(launch_count=104.0)), clock=clock(*noisy(9)))
     assert judge(at_the_worst, merged, GateConfig()).status == Status.PASS
+
+
+def test_a_run_of_the_baseline_passes_it_whichever_came_first() -> None:
+    calm = snapshot(analysis(step_region(), module()))
+    busy = snapshot(analysis(step_region(), module(sync_count=1.0), syncs=(sync(20),)))
+    for runs in ([calm, busy], [busy, calm]):
+        merged = baseline.merge(runs, "")
+        assert [judge(run, merged, GateConfig()).status for run in runs] == [Status.PASS, Status.PASS]
+
+
+def test_a_region_only_some_runs_have_is_not_missed_later() -> None:
+    with_it, without = snapshot(analysis(step_region(), module())), snapshot()
+    assert judge(without, baseline.merge([with_it, without], ""), GateConfig()).status == Status.PASS
+
+
+def test_what_only_a_later_run_holds_is_kept() -> None:
+    note = QualityNote(id="no-launches", severity=Severity.ERROR, count=1, message="no launches", forbids=("launches",))
+    timed = snapshot(analysis(quality=(note,)), clock=clock(*noisy(1)), verification=verification(attempt()))
+    merged = baseline.merge([snapshot(), timed], "")
+    assert "step_ns" in merged.times and [one.label for one in merged.verified] == ["train.py:12-17"]
+    assert merged.unusable == ("no launches",)
+
+
+def test_a_run_without_a_step_makes_no_baseline_with_one_that_has_it() -> None:
+    with pytest.raises(UsageError, match="only one of them has a step"):
+        baseline.merge([snapshot(), msgspec.structs.replace(snapshot(), step_count=0)], "")
 
 
 def test_runs_of_two_gpus_make_no_baseline() -> None:

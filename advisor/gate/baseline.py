@@ -17,6 +17,7 @@ import numpy as np
 from advisor.bundle import write_atomically
 from advisor.errors import BundleError, UsageError
 from advisor.gate import environment
+from advisor.gate.merging import merged_blockers, merged_regions, merged_verified
 from advisor.gate.snapshot import FORMAT, KIND, Snapshot, Times
 
 DEFAULT_NAME: Final = "cgadvisor-baseline.json"
@@ -85,6 +86,8 @@ def merge(snapshots: Sequence[Snapshot], created_at: str, note: str = "") -> Sna
         found = environment.differences(first.environment, other.environment)
         if found:
             raise UsageError(f"{other.label} and {first.label} are not runs of one kind: {'; '.join(found.values())}")
+        if bool(first.step_count) != bool(other.step_count):
+            raise UsageError(f"{other.label} and {first.label} are not runs of one kind: only one of them has a step")
     names = [name for name in first.metrics if all(name in one.metrics for one in snapshots)]
     values = {name: [one.metrics[name] for one in snapshots] for name in names}
     varying = [name for name in names if len(set(values[name])) > 1]
@@ -96,7 +99,11 @@ def merge(snapshots: Sequence[Snapshot], created_at: str, note: str = "") -> Sna
         metrics={name: float(np.median(values[name])) for name in names},
         metric_highs={name: max(values[name]) for name in varying},
         metric_lows={name: min(values[name]) for name in varying},
-        times={name: _merged(name, snapshots) for name in first.times},
+        regions=merged_regions(snapshots),
+        blockers=merged_blockers(snapshots),
+        verified=merged_verified(snapshots),
+        times={name: _merged(name, snapshots) for name in dict.fromkeys(name for one in snapshots for name in one.times)},
+        unusable=tuple(dict.fromkeys(reason for one in snapshots for reason in one.unusable)),
         noise_ratio=max(one.noise_ratio for one in snapshots),
     )
 
