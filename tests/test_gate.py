@@ -26,7 +26,7 @@ from advisor.errors import UsageError
 from advisor.gate import GateVerdict, Status, judge
 from advisor.gate.baseline import merge
 from advisor.gate.snapshot import Snapshot
-from advisor.model import Equality, EqualityOutcome, Outcome, QualityNote, Severity, SourceSpan
+from advisor.model import Equality, EqualityOutcome, Outcome, QualityNote, RegionKind, Severity, SourceSpan
 
 
 def verdict(head: Snapshot, base: Snapshot | None = None, **config: Any) -> GateVerdict:
@@ -163,6 +163,32 @@ def test_a_region_that_lost_its_graph_is_named() -> None:
     found = verdict(snapshot(analysis(step_region(), statement(12, 17))), base)
     assert failed(found) == ["graph_coverage@train.py:12-17"]
     assert found.sentence.startswith("Fail: train.py:12-17: ")
+
+
+def repeated(first: int, *launches: float) -> Snapshot:
+    """`x = layer(x)` on every second line from `first`, with these launches each."""
+    lines = range(first, first + 2 * len(launches), 2)
+    found = [
+        statement(line, line, launch_count=count, kernel_count=count)
+        for line, count in zip(lines, launches, strict=True)
+    ]
+    source = "\n" * (first - 1) + "x = layer(x)\n\n" * len(launches)
+    return snapshot(analysis(step_region(), *found), manifest=manifest(source))
+
+
+@pytest.mark.parametrize("first", [12, 13, 14])
+def test_lines_of_one_text_are_told_apart_when_they_move(first: int) -> None:
+    base = repeated(12, 4.0, 40.0)
+    assert verdict(repeated(first, 4.0, 40.0), base).status == Status.PASS
+    assert failed(verdict(repeated(first, 8.0, 40.0), base)) == [f"launches_per_step@train.py:{first}-{first}"]
+    assert failed(verdict(repeated(first, 4.0, 80.0), base)) == [f"launches_per_step@train.py:{first + 2}-{first + 2}"]
+
+
+def test_a_module_and_a_range_of_one_label_are_two_regions() -> None:
+    both = module(), module(id="range:encoder", kind=RegionKind.RANGE, launch_count=90.0)
+    base = snapshot(analysis(step_region(), *both))
+    assert verdict(base, base).status == Status.PASS
+    assert failed(verdict(snapshot(analysis(step_region(), both[1])), base)) == ["missing:region:encoder"]
 
 
 def test_a_verified_region_that_is_blocked_now_fails_with_the_line_that_blocks() -> None:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from advisor.compare import bootstrap_median_interval, median
 from advisor.config import Budget
 from advisor.errors import UsageError
+from advisor.gate.matching import RegionKey
 from advisor.gate.metrics import Metric, metric
 from advisor.gate.snapshot import STEP_TIME, RegionFigures, Snapshot
 from advisor.gate.verdict import GateCheck, Group, Status
@@ -28,7 +29,7 @@ class _Limit:
 
 
 def budget_checks(
-    budgets: tuple[Budget, ...], base: Snapshot | None, head: Snapshot, pairs: dict[str, RegionFigures]
+    budgets: tuple[Budget, ...], base: Snapshot | None, head: Snapshot, pairs: dict[RegionKey, RegionFigures]
 ) -> Iterator[GateCheck]:
     """One check per limit of each budget. Raises UsageError, naming the budget and the nearest name."""
     for number, budget in enumerate(budgets, 1):
@@ -46,13 +47,13 @@ def budget_checks(
 
 
 def _regions(
-    name: str | None, base: Snapshot | None, head: Snapshot, pairs: dict[str, RegionFigures], where: str
+    name: str | None, base: Snapshot | None, head: Snapshot, pairs: dict[RegionKey, RegionFigures], where: str
 ) -> tuple[RegionFigures | None, RegionFigures | None]:
     """The named region in head and in base; None when it is only in the other. Raises UsageError when in neither."""
     if name is None:
         return None, None
     before = base.region(name) if base else None
-    after = head.region(name) or pairs.get(name)
+    after = head.region(name) or (pairs.get(before.key) if before else None)
     if before is None and after is None:
         known = list(dict.fromkeys(region.label for region in (*head.regions, *(base.regions if base else ()))))
         near = get_close_matches(name, known, 1, 0.4)

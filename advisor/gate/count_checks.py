@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.gate.matching import RegionKey
 from advisor.gate.metrics import METRICS, Metric
 from advisor.gate.snapshot import RegionFigures, Snapshot
 from advisor.gate.verdict import GateCheck, Group, Status
@@ -33,16 +34,16 @@ def _more_graphed(base: Snapshot, head: Snapshot) -> bool:
     return any(head.metrics.get(name, 0.0) > base.metrics.get(name, 0.0) + _ROUNDING for name in _COVERAGES)
 
 
-def region_checks(base: Snapshot, head: Snapshot, pairs: dict[str, RegionFigures]) -> list[GateCheck]:
+def region_checks(base: Snapshot, head: Snapshot, pairs: dict[RegionKey, RegionFigures]) -> list[GateCheck]:
     """Checks of regions that both sides have: one that passes, or one per metric that does not.
 
-    They place what the whole-run counts only see: the region that lost its graph, or that gained launches. `pairs`: label
+    They place what the whole-run counts only see: the region that lost its graph, or that gained launches. `pairs`: key
     in base -> region in head. The largest relative change comes first: enclosing regions change by the same amount, and
     so by a smaller share.
     """
     found: list[tuple[float, GateCheck]] = []
     for region in base.regions:
-        other = pairs.get(region.label)
+        other = pairs.get(region.key)
         if other is None or region.share_ratio < JUDGED_SHARE:
             continue
         names = [name for name in _JUDGED_REGION_METRICS if name in region.metrics and name in other.metrics]

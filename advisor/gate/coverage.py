@@ -7,18 +7,17 @@ from fnmatch import fnmatch
 from typing import Final
 
 from advisor.gate.count_checks import JUDGED_SHARE
+from advisor.gate.matching import BY_LINE, RegionKey
 from advisor.gate.metrics import METRICS
 from advisor.gate.snapshot import RegionFigures, Snapshot
 from advisor.gate.verdict import GateCheck, Group, Status
-from advisor.model import Outcome, RegionKind, SourceSpan
+from advisor.model import Outcome, SourceSpan
 
-# Addressed by line: an edited statement is gone under its old name, which is no loss of coverage.
-_BY_LINE: Final = (RegionKind.STATEMENT, RegionKind.LOOP, RegionKind.SEQUENCE)
 _GRAPHED: Final = 0.5
 
 
 def checks(
-    base: Snapshot, head: Snapshot, pairs: dict[str, RegionFigures], allowed: Collection[str]
+    base: Snapshot, head: Snapshot, pairs: dict[RegionKey, RegionFigures], allowed: Collection[str]
 ) -> Iterator[GateCheck]:
     """One check per missing thing; one that passes when nothing is missing."""
     found = list(_missing(base, head, pairs, allowed))
@@ -34,7 +33,7 @@ def checks(
 
 
 def _missing(
-    base: Snapshot, head: Snapshot, pairs: dict[str, RegionFigures], allowed: Collection[str]
+    base: Snapshot, head: Snapshot, pairs: dict[RegionKey, RegionFigures], allowed: Collection[str]
 ) -> Iterator[GateCheck]:
     if base.step_count and not head.step_count:
         yield _check("step", f"the baseline has a step ({base.step_label}), the run has none", allowed)
@@ -49,12 +48,13 @@ def _missing(
     yield from _missing_verifications(base, head, allowed)
 
 
-def _missing_regions(base: Snapshot, pairs: dict[str, RegionFigures], allowed: Collection[str]) -> Iterator[GateCheck]:
+def _missing_regions(base: Snapshot, pairs: dict[RegionKey, RegionFigures], allowed: Collection[str]) -> Iterator[GateCheck]:
     for region in base.regions:
-        if region.label in pairs or region.share_ratio < JUDGED_SHARE:
+        if region.key in pairs or region.share_ratio < JUDGED_SHARE:
             continue
         graphed = region.metrics.get("graph_coverage", 0.0) >= _GRAPHED
-        soft = region.kind in _BY_LINE and not graphed
+        # An edited statement is gone under its old name, which is no loss of coverage.
+        soft = region.kind in BY_LINE and not graphed
         message = f"region {region.label} ({region.kind}, {region.share_ratio:.0%} of the step) is not in the run"
         yield _check(f"region:{region.label}", message, allowed, Status.WARN if soft else Status.FAIL, region.location)
 

@@ -11,7 +11,7 @@ from advisor.errors import UsageError
 from advisor.gate import coverage, environment
 from advisor.gate.budgets import budget_checks
 from advisor.gate.count_checks import region_checks, run_checks
-from advisor.gate.matching import match_regions
+from advisor.gate.matching import RegionKey, match_regions
 from advisor.gate.metrics import METRICS
 from advisor.gate.place_checks import line_checks, verified_checks
 from advisor.gate.snapshot import RegionFigures, Snapshot
@@ -62,7 +62,7 @@ def with_checks(verdict: GateVerdict, found: tuple[GateCheck, ...], inconclusive
 
 
 def _against(
-    base: Snapshot, head: Snapshot, config: GateConfig, pairs: dict[str, RegionFigures], paired: bool
+    base: Snapshot, head: Snapshot, config: GateConfig, pairs: dict[RegionKey, RegionFigures], paired: bool
 ) -> list[GateCheck]:
     differences = environment.differences(base.environment, head.environment, config.allow_different)
     found = [*environment.checks(differences)]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from advisor.gate.snapshot import Place, RegionFigures
+from advisor.model import RegionKind
+
+RegionKey = tuple[str, str]  # RegionFigures.key
+# Named by their lines: what is called train.py:14 now may have been train.py:12.
+BY_LINE: Final = (RegionKind.STATEMENT, RegionKind.LOOP, RegionKind.SEQUENCE)
 
 
 def match_places(base: Sequence[Place], head: Sequence[Place]) -> list[tuple[Place | None, Place | None]]:
@@ -23,20 +29,45 @@ def match_places(base: Sequence[Place], head: Sequence[Place]) -> list[tuple[Pla
     return pairs
 
 
-def match_regions(base: Sequence[RegionFigures], head: Sequence[RegionFigures]) -> dict[str, RegionFigures]:
-    """Label in base -> region of head: the same kind and label, else the same kind and text of the first line."""
-    by_label = {(region.kind, region.label): region for region in head}
-    by_code = {(region.kind, region.code): region for region in head if region.code}
-    found: dict[str, RegionFigures] = {}
+def match_regions(base: Sequence[RegionFigures], head: Sequence[RegionFigures]) -> dict[RegionKey, RegionFigures]:
+    """Kind and label in base -> region of head: the same kind and text of the first line, else the same kind and label.
+
+    Lines of one text (`x = layer(x)` twice) are paired in their order when both sides have as many of them, because an
+    insertion above moves all alike; else those still in place first. Each region of head is taken once.
+    """
+    found: dict[RegionKey, RegionFigures] = {}
+    texts = _by_text(head)
+    for text, group in _by_text(base).items():
+        found |= _same_text(group, texts.get(text, []))
+    taken = {region.key for region in found.values()}
+    left = {region.key: region for region in head if region.key not in taken}
     for region in base:
-        exact = by_label.get((region.kind, region.label))
-        moved = by_code.get((region.kind, region.code)) if region.code else None
+        exact = left.get(region.key) if region.key not in found else None
         # Other text under the same line label is another statement that moved there.
-        if exact is not None and (not region.code or not exact.code or exact.code == region.code):
-            found[region.label] = exact
-        elif moved is not None:
-            found[region.label] = moved
+        if exact is not None and not (region.code and exact.code):
+            found[region.key] = exact
     return found
+
+
+def _same_text(base: list[RegionFigures], head: list[RegionFigures]) -> dict[RegionKey, RegionFigures]:
+    left = {region.key: region for region in head}
+    moved_alike = len(base) == len(head) and base[0].kind in BY_LINE
+    found = {} if moved_alike else {one.key: left.pop(one.key) for one in base if one.key in left}
+    rest = [region for region in base if region.key not in found]
+    return found | {one.key: other for one, other in zip(rest, left.values(), strict=False)}
+
+
+def _by_text(regions: Sequence[RegionFigures]) -> dict[tuple[str, str], list[RegionFigures]]:
+    """The regions of each kind and text, in line order; those without text are left out."""
+    groups: dict[tuple[str, str], list[RegionFigures]] = defaultdict(list)
+    for region in sorted(regions, key=_place):
+        if region.code:
+            groups[region.kind, region.code].append(region)
+    return groups
+
+
+def _place(region: RegionFigures) -> tuple[str, int]:
+    return (region.location.file, region.location.first_line) if region.location else ("", 0)
 
 
 Key = tuple[object, ...] | None

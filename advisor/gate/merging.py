@@ -21,7 +21,7 @@ def merged_regions(snapshots: Sequence[Snapshot]) -> tuple[RegionFigures, ...]:
     found = snapshots[0].regions
     for other in snapshots[1:]:
         pairs = match_regions(found, other.regions)
-        found = tuple(_worst(region, pairs[region.label]) for region in found if region.label in pairs)
+        found = tuple(_worst(region, pairs[region.key]) for region in found if region.key in pairs)
     return found
 
 

@@ -57,6 +57,11 @@ class RegionFigures(Value, frozen=True, kw_only=True):
     location: SourceSpan | None = None
     code: str = ""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """A module and a range may carry one label."""
+        return self.kind, self.label
+
 
 class Verified(Value, frozen=True, kw_only=True):
     """The outcome of capturing one region, as written (no fixes)."""
