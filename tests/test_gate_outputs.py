@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.bundle import Bundle
-from advisor.commands.gate import publish
+from advisor.commands.gate import publish, run
 from advisor.commands.gate_sides import Options
 from advisor.config import GateConfig
-from advisor.errors import BundleError
+from advisor.errors import BundleError, UsageError
 from advisor.gate import GateVerdict, Status, judge
 from advisor.gate.baseline import save
 from advisor.gate.outputs import github, junit, markdown, sarif, terminal
@@ -204,8 +204,28 @@ def test_published_files_summary_and_outputs(tmp_path: Path, capsys: pytest.Capt
 def test_nothing_is_told_to_github_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     publish(failing(), Options(None, None), {})
     assert "::error" not in "".join(capsys.readouterr())
+
+
+def test_a_summary_that_cannot_be_written_changes_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Bundle.create(tmp_path / "run").save(analysis())
+    none = str(tmp_path / "none" / "file")
+    for name, value in {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": none, "GITHUB_OUTPUT": none}.items():
+        monkeypatch.setenv(name, value)
+    assert run(Options(tmp_path / "run", tmp_path / "run")) == 0
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_file_that_has_no_folder_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="no such folder"):
-        publish(failing(), Options(None, None, files={"sarif": tmp_path / "none" / "x.sarif"}), {})
+        run(Options(None, None, files={"sarif": tmp_path / "none" / "x.sarif"}, script=tmp_path / "none.py"))
+
+
+def test_a_second_run_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    Bundle.create(tmp_path / "run").save(analysis())
+    with pytest.raises(UsageError, match="'worse' is one more"):
+        run(Options(tmp_path / "run", tmp_path / "run", script_args=("worse",)))
 
 
 # --- the action ------------------------------------------------------------------------------------------------------

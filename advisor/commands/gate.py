@@ -29,6 +29,9 @@ def run(options: Options) -> int:
     """Judge, print, write the files asked for. Returns the exit code; raises AdvisorError."""
     if options.format not in FORMATS:
         raise UsageError(f"--format {options.format}: expected one of {', '.join(FORMATS)}")
+    for path in options.files.values():  # before a measurement of minutes, not after it
+        if not path.absolute().parent.is_dir():
+            raise BundleError(f"{path}: no such folder {path.parent}")
     config = _config(options)
     verdict = msgspec.structs.replace(_verdict(options, config), tool_version=__version__)
     publish(verdict, options, os.environ)
@@ -42,6 +45,8 @@ def _verdict(options: Options, config: Config) -> GateVerdict:
         return judge_script(options, config)
     if options.run is None:
         raise UsageError("nothing to judge: give a run folder, a findings.json, a trace, or --run SCRIPT")
+    if options.script_args:
+        raise UsageError(f"one run is judged, and {options.script_args[0]!r} is one more; words belong to --run SCRIPT")
     base = base_path(options)
     return judge(side(options.run, config), side(base, config) if base else None, config.gate)
 
@@ -66,8 +71,6 @@ def publish(verdict: GateVerdict, options: Options, environ: Mapping[str, str]) 
         stream.write(github.render(verdict, options.source_root))
     sys.stdout.write(text)
     for kind, path in options.files.items():
-        if path.parent != Path() and not path.parent.is_dir():
-            raise BundleError(f"{path}: no such folder {path.parent}")
         write_atomically(path, renderers[kind](verdict).encode())
     if environ.get("GITHUB_STEP_SUMMARY"):
         _append(Path(environ["GITHUB_STEP_SUMMARY"]), markdown.render(verdict))
@@ -86,8 +89,9 @@ def _renderers(options: Options) -> dict[str, Callable[[GateVerdict], str]]:
 
 
 def _append(path: Path, text: str) -> None:
+    """What GitHub is told besides the verdict. That it cannot be told changes no verdict, nor the exit code."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise BundleError(f"{path}: cannot write: {error.strerror}") from error
+        print(f"cgadvisor: {path}: cannot write: {error.strerror}", file=sys.stderr)
