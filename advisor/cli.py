@@ -3,6 +3,7 @@
 No `from __future__ import annotations` here: typer would have to evaluate every option's text again at each start.
 """
 
+import io
 import signal
 import sys
 from pathlib import Path
@@ -272,6 +273,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):  # a cancelled CI job, a closed terminal: as Ctrl-C, no child is left
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):  # a console of another encoding shows an escape; it is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Outside standalone mode click returns the code of a raised Exit instead of raising it.
         code = app(standalone_mode=False)

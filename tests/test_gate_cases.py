@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -234,7 +235,7 @@ def cgadvisor(*words: str | Path, folder: Path, **environ: str) -> subprocess.Co
         cwd=folder,
         env=clean | {"PYTHONPATH": str(root)} | environ,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=120,
     )
 
@@ -263,6 +264,24 @@ def test_exit_codes_of_the_command(tmp_path: Path) -> None:
 
     Bundle.create(tmp_path / "l4").save(other)
     assert cgadvisor("gate", tmp_path / "l4", folder=tmp_path).returncode == 5
+
+
+@pytest.mark.parametrize("form", ["text", "json", "md", "junit", "sarif"])
+def test_a_console_or_a_file_name_of_another_encoding_changes_no_verdict(tmp_path: Path, form: str) -> None:
+    try:
+        run = findings(tmp_path, os.fsdecode(b"r\xff"))
+    except OSError:
+        pytest.skip("file names are Unicode here")
+    summary = tmp_path / "summary.md"
+    done = cgadvisor(
+        "gate", run, "--baseline", run, "--format", form, folder=tmp_path,
+        PYTHONIOENCODING="ascii", PYTHONUTF8="0", GITHUB_STEP_SUMMARY=str(summary),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    if form in ("json", "sarif"):
+        json.loads(done.stdout)
+    assert "\u2705 pass" in summary.read_text(encoding="utf-8")
+    assert cgadvisor("baseline", "save", run, folder=tmp_path).returncode == 0
 
 
 def test_one_process_a_side_is_refused(tmp_path: Path) -> None:

@@ -69,7 +69,11 @@ def publish(verdict: GateVerdict, options: Options, environ: Mapping[str, str]) 
     if on_github:
         stream = sys.stdout if options.format == "text" else sys.stderr
         stream.write(github.render(verdict, options.source_root))
-    sys.stdout.write(text)
+    if options.format in ("text", "md"):
+        sys.stdout.write(text)
+    else:  # JSON and XML are UTF-8 whatever the console is; an escape of the console's would break them
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
     for kind, path in options.files.items():
         write_atomically(path, renderers[kind](verdict).encode())
     if environ.get("GITHUB_STEP_SUMMARY"):

@@ -7,6 +7,7 @@ the baseline is a script too they alternate, first one side first and then the o
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class _Measured:
         print(f"gate: profiling {name}: {script}", file=sys.stderr, flush=True)
         folder = self._folder(f"{name}-profile")
         self.profiler.full(script, self.options.script_args, folder, verify)
-        return msgspec.structs.replace(load_side(folder), label=str(script))
+        return msgspec.structs.replace(load_side(folder), label=os.fsencode(script).decode(errors="replace"))
 
     def _folder(self, name: str) -> Path:
         from advisor.commands.profile import RUNS_FOLDER, free_folder

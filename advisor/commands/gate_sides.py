@@ -9,6 +9,7 @@ from pathlib import Path
 from advisor.config import Config
 from advisor.gate import Snapshot, is_trace, load_side
 from advisor.gate.baseline import DEFAULT_NAME
+from advisor.gate.sides import label_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def side(path: Path, config: Config) -> Snapshot:
     from advisor import analyze, load
     from advisor.gate.counts import RunArtefacts, snapshot_of
 
-    return snapshot_of(RunArtefacts(analyze(load(path), config=config)), path.name)
+    return snapshot_of(RunArtefacts(analyze(load(path), config=config)), label_of(path))
 
 
 def base_path(options: Options) -> Path | None:

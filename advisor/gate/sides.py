@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,11 @@ def is_trace(path: Path) -> bool:
     return head.lstrip()[:1] == b"[" or any(key in head for key in _TRACE_KEYS)
 
 
+def label_of(path: Path) -> str:
+    """The name of a path as text that can be written anywhere: a file name need not be Unicode."""
+    return os.fsencode(path.name or str(path)).decode("utf-8", "replace")
+
+
 def load_side(path: Path) -> Snapshot:
     """The snapshot of a run folder, a findings.json or a baseline file. Raises BundleError."""
     if path.is_dir():
@@ -43,7 +49,7 @@ def load_side(path: Path) -> Snapshot:
             bundle.load_if_present(Clock),
             bundle.load_if_present(Verification),
         )
-        return snapshot_of(run, path.name or str(path))
+        return snapshot_of(run, label_of(path))
     try:
         raw = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError as error:
@@ -52,4 +58,4 @@ def load_side(path: Path) -> Snapshot:
         raise BundleError(f"{path}: not readable as JSON: {error}") from error
     if isinstance(raw, dict) and raw.get("kind") == KIND:
         return baseline.load(path)
-    return snapshot_of(RunArtefacts(convert_artefact(raw, Analysis, str(path))), path.stem)
+    return snapshot_of(RunArtefacts(convert_artefact(raw, Analysis, str(path))), label_of(path.with_suffix("")))
