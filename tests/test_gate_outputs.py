@@ -102,6 +102,21 @@ def test_sarif_results_have_lines_and_the_rest_are_notifications() -> None:
     assert run["invocations"][0]["exitCode"] == 1
 
 
+@pytest.mark.parametrize(
+    ("file", "location"),
+    [
+        ("sub\\a b.py", {"uri": "examples/sub/a%20b.py", "uriBaseId": "SRCROOT"}),
+        ("C:\\lib\\a b.py", {"uri": "file:///C:/lib/a%20b.py"}),
+        ("/usr/lib/a.py", {"uri": "file:///usr/lib/a.py"}),
+    ],
+)
+def test_only_a_file_under_the_root_is_relative_to_it(file: str, location: dict[str, str]) -> None:
+    made = hostile(file)
+    log = json.loads(sarif.render(made, "examples"))
+    jsonschema.validate(log, SCHEMA)
+    assert log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"] == location
+
+
 def test_a_fingerprint_does_not_change_when_the_line_moves() -> None:
     def fingerprint(line: int) -> str:
         head = snapshot(analysis(syncs=(sync(line),)))
@@ -158,6 +173,11 @@ def test_markdown_of_any_text_keeps_its_table(text: str) -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
     body = "\n".join(rows).replace("<br>", "").replace("<sub>", "").replace("</sub>", "")
     assert not re.search(r"(?<!\\)[<@]", body)
+
+
+def test_a_name_in_the_trace_is_no_workflow_command_and_no_escape() -> None:
+    text = terminal.render(hostile("a\n::stop-commands::x\r\u2028::error::y\x1b[31m"), verbose=True)
+    assert not any(line.startswith("::") for line in text.splitlines()) and "\x1b" not in text
 
 
 def test_the_terminal_lists_passes_only_when_asked() -> None:

@@ -7,6 +7,7 @@ without a place.
 from __future__ import annotations
 
 import hashlib
+from pathlib import PureWindowsPath
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -77,16 +78,26 @@ def _result(check: GateCheck, rules: list[str], root: str) -> dict[str, Any]:
 def _location(span: SourceSpan, root: str) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(path_in(root, span.file)), "uriBaseId": "SRCROOT"},
+            "artifactLocation": _artifact(path_in(root, span.file)),
             "region": {"startLine": max(1, span.first_line), "endLine": max(1, span.first_line, span.last_line)},
         }
     }
 
 
+def _artifact(path: str) -> dict[str, str]:
+    """An absolute path (of an installed package) is not under the root, and a drive would read as a scheme."""
+    if path.startswith("/"):
+        return {"uri": f"file://{quote(path)}"}
+    if PureWindowsPath(path).drive:
+        return {"uri": f"file:///{quote(path, safe='/:')}"}
+    return {"uri": quote(path), "uriBaseId": "SRCROOT"}
+
+
 def path_in(root: str, file: str) -> str:
     """`file` under `root`, with forward slashes; an absolute file stays as it is."""
     file, root = file.replace("\\", "/"), root.replace("\\", "/").strip("/")
-    return file if not root or root == "." or file.startswith("/") else f"{root}/{file}"
+    is_absolute = file.startswith("/") or bool(PureWindowsPath(file).drive)
+    return file if not root or root == "." or is_absolute else f"{root}/{file}"
 
 
 def _notification(check: GateCheck) -> dict[str, Any]:

@@ -29,7 +29,12 @@ def render(verdict: GateVerdict, verbose: bool = False) -> str:
     lines += ["", f"judged: {tally(verdict)}"]
     lines += [f"note: {note}" for note in verdict.notes]
     lines += [f"environment: {environment_text(verdict)}"]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{_one_line(line)}\n" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    """Names in a trace come from anyone: a line break in one could begin a workflow command, an escape could hide text."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def tally(verdict: GateVerdict) -> str:
