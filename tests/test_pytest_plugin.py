@@ -134,3 +134,33 @@ def test_keywords_become_budgets_on_the_side_that_is_worse() -> None:
     ]
     with pytest.raises(UsageError, match="a limit is a number"):
         budgets({"syncs_per_step": True})
+
+
+def test_a_marked_test_of_another_kind_does_not_pass_unjudged(sandbox: pytest.Pytester) -> None:
+    counts, text = outcomes(
+        sandbox,
+        """
+import unittest
+
+class TestOld(unittest.TestCase):
+    @pytest.mark.cgadvisor(max_launches_per_step=1)
+    def test_method(self):
+        pass
+
+@pytest.mark.cgadvisor(max_launches_per_step=1)
+async def test_async():
+    pass
+
+@pytest.mark.cgadvisor(max_launches_per_step=float("nan"))
+def test_nan(cgadvisor):
+    cgadvisor.check("run")
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.cgadvisor(max_launches_per_step=40)
+@pytest.mark.parametrize("run", ["run", "worse"])
+def test_each(cgadvisor, run):
+    cgadvisor.check(run)
+""",
+    )
+    assert counts == {"failed": 3, "xfailed": 2}, text
+    assert "judged nothing" in text and "and async" in text and "a limit is a number" in text
