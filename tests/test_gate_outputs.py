@@ -340,3 +340,25 @@ def test_the_action_allows_what_is_listed(workspace: Path) -> None:
     assert dry_run(workspace, run="good", baseline="more.json")[0] == 1
     listed = {"allow-missing": "verification\nregion:encoder\n"}
     assert dry_run(workspace, run="good", baseline="more.json", **listed)[0] == 0
+
+
+def test_without_a_verdict_the_action_names_no_files_of_an_earlier_run(workspace: Path) -> None:
+    code, outputs, _ = dry_run(workspace, run="good")
+    assert code == 0 and {"sarif", "junit"} <= set(outputs)
+    code, outputs, _ = dry_run(workspace, run="none")
+    assert code == 3 and outputs == {}
+    assert not list((workspace / "cgadvisor-gate").iterdir())
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"run": "good", "script": "train.py"}, {"run": "good", "inconclusive": "passs"}], ids=["both", "typo"]
+)
+def test_inputs_of_the_action_that_make_no_sense_are_refused(workspace: Path, inputs: dict[str, str]) -> None:
+    code, _, log = dry_run(workspace, **inputs)
+    assert code == 2 and "::error title=cgadvisor::" in log
+
+
+def test_a_folder_of_the_action_may_have_spaces_and_quotes(workspace: Path) -> None:
+    code, outputs, log = dry_run(workspace, run="good", **{"report-folder": "-my \"out\" $(x)/gate's"})
+    assert code == 0, log
+    assert (workspace / outputs["sarif"]).is_file()
