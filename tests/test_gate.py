@@ -241,6 +241,13 @@ def test_what_the_run_lacks_fails_unless_allowed() -> None:
     assert allowed.status == Status.PASS and allowed.counts["skipped"] >= 3
 
 
+def test_what_the_verdict_suggests_to_allow_is_allowed() -> None:
+    base = snapshot(analysis(step_region(), module("layers[0]")))
+    fix = check(verdict(snapshot(), base), "missing:region:layers[0]").fix
+    assert fix.endswith('allow_missing = ["region:layers[0]"]')
+    assert verdict(snapshot(), base, allow_missing=("region:layers[0]",)).status == Status.PASS
+
+
 def test_a_region_that_was_not_tried_again_fails() -> None:
     other = attempt(region_label="train.py:30-31", location=None)
     found = verdict(snapshot(verification=verification(other)), snapshot(verification=verification(attempt())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from typing import Final
 
 from advisor.gate.count_checks import JUDGED_SHARE
@@ -78,7 +78,9 @@ def _check(
     status: Status = Status.FAIL,
     location: SourceSpan | None = None,
 ) -> GateCheck:
-    is_allowed = any(fnmatch(identity, glob) or fnmatch(identity.partition(":")[0], glob) for glob in allowed)
+    # The name itself, too: `region:layers[0]` as a glob would not match the very name that is suggested below.
+    names = (identity, identity.partition(":")[0])
+    is_allowed = any(glob in names or any(fnmatchcase(name, glob) for name in names) for glob in allowed)
     return GateCheck(
         id=f"missing:{identity}",
         group=Group.COVERAGE,
