@@ -140,6 +140,14 @@ def test_a_line_that_synchronises_rarely_warns_and_one_that_became_frequent_fail
     assert failed(verdict(snapshot(analysis(syncs=(sync(20, per_step=2.0),))), rare)) == ["line:sync-item@train.py:20"]
 
 
+@pytest.mark.parametrize(("per_step", "statuses"), [(0.1, {Status.FAIL}), (1.0, {Status.WARN, Status.FAIL})])
+def test_a_line_that_is_gone_stands_for_one_new_line_that_comes_as_often(per_step: float, statuses: set[Status]) -> None:
+    other = manifest("\n" * 19 + "a.item()\nb.item()\n")
+    base = snapshot(analysis(syncs=(sync(5, per_step),)), manifest=manifest("\n" * 4 + "c.item()\n"))
+    found = verdict(snapshot(analysis(syncs=(sync(20), sync(21))), manifest=other), base)
+    assert {check(found, f"line:sync-item@train.py:{line}").status for line in (20, 21)} == statuses
+
+
 def test_a_removed_synchronisation_passes() -> None:
     found = verdict(snapshot(), snapshot(analysis(syncs=(sync(20),))))
     assert found.status == Status.PASS

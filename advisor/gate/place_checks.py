@@ -18,15 +18,24 @@ _NOISE: Final = 0.9  # of the old speed-up: a verified gain that keeps this much
 def line_checks(base: Snapshot, head: Snapshot) -> Iterator[GateCheck]:
     """One check per line of head that synchronises; those the baseline does not have fail, naming the line."""
     pairs = match_places(base.blockers, head.blockers)
-    gone = {before.id for before, after in pairs if before is not None and after is None}
+    gone = [before for before, after in pairs if before is not None and after is None]
     for before, after in pairs:
         if after is None:
             assert before is not None
             yield _line(before, Status.PASS, f"{before.title} is gone ({_times(before.count_per_step)} before)", before)
         elif before is None:
-            yield _new(after, replaced=after.id in gone)
+            yield _new(after, replaced=_take(gone, after))
         else:
             yield _known(before, after)
+
+
+def _take(gone: list[Place], new: Place) -> bool:
+    """Whether a line that is gone came as often as this new one, which then replaces it; each replaces one."""
+    for place in gone:
+        if place.id == new.id and new.count_per_step - place.count_per_step < _OFTEN:
+            gone.remove(place)
+            return True
+    return False
 
 
 def _new(place: Place, replaced: bool) -> GateCheck:
