@@ -376,6 +376,7 @@ def test_increase_budgets(increase: str | float, warn: str | None, launches: flo
         (Budget(metric="launch_per_step", max=1), "did you mean launches_per_step"),
         (Budget(metric="launches_per_step", region="train.py:12-18", max=1), "did you mean train.py:12-17"),
         (Budget(metric="step_ns", region="train.py:12-17", max=1), "of the whole run, not of a region"),
+        (Budget(metric="graph_coverage", max_increase="2%"), "less of it is worse"),
         (Budget(metric="launches_per_step"), "needs max, min or max_increase"),
         (Budget(metric="launches_per_step", max_increase="2%"), "needs a baseline"),
         (Budget(metric="launches_per_step", max=10, warn=20), "could never warn"),
@@ -392,6 +393,27 @@ def test_a_budget_that_names_nothing_is_an_error(budget: Budget, message: str) -
 def test_an_increase_that_is_no_number_is_an_error(text: str) -> None:
     with pytest.raises(UsageError):
         verdict(snapshot(), snapshot(), budget=(Budget(metric="launches_per_step", max_increase=text),))
+
+
+def test_a_baseline_that_is_not_comparable_sets_no_limit() -> None:
+    base = snapshot(manifest=manifest(gpu_names=("NVIDIA L4",)))
+    head = snapshot(analysis(step_region(launch_count=150.0)), manifest=manifest())
+    relative = Budget(metric="launches_per_step", max_increase="2%")
+    found = verdict(head, base, budget=(relative,))
+    assert (found.status, found.exit_code) == (Status.NOT_COMPARABLE, 5)
+    absolute = Budget(metric="launches_per_step", max=120)
+    assert failed(verdict(head, base, budget=(relative, absolute))) == ["budget:launches_per_step:max"]
+    allowed = verdict(head, base, budget=(relative,), allow_different=("gpu_names",))
+    assert "budget:launches_per_step:baseline" in failed(allowed)
+
+
+def test_another_driver_bars_an_increase_of_time_and_not_of_counts() -> None:
+    base = snapshot(manifest=manifest(driver_version="1"), clock=clock(*noisy(1)))
+    head = snapshot(manifest=manifest(), clock=clock(*noisy(2, 2 * MS)))
+    budget = (Budget(metric="step_ns", max_increase="2%"), Budget(metric="launches_per_step", max_increase=0))
+    found = verdict(head, base, budget=budget)
+    assert check(found, "budget:step_ns:baseline").status == Status.NOT_COMPARABLE
+    assert check(found, "budget:launches_per_step:baseline").status == Status.PASS
 
 
 def test_a_region_the_run_lost_breaks_its_budget() -> None:

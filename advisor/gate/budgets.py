@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+import msgspec
+
 from advisor.compare import bootstrap_median_interval, median
 from advisor.config import Budget
 from advisor.errors import UsageError
+from advisor.gate.environment import forbids_counts
 from advisor.gate.matching import RegionKey
 from advisor.gate.metrics import Metric, metric
 from advisor.gate.snapshot import STEP_TIME, RegionFigures, Snapshot
@@ -26,12 +29,20 @@ class _Limit:
     warn: float | None
     sign: int
     text: str
+    of_base: bool = False
 
 
 def budget_checks(
-    budgets: tuple[Budget, ...], base: Snapshot | None, head: Snapshot, pairs: dict[RegionKey, RegionFigures]
+    budgets: tuple[Budget, ...],
+    base: Snapshot | None,
+    head: Snapshot,
+    pairs: dict[RegionKey, RegionFigures],
+    differences: dict[str, str],
 ) -> Iterator[GateCheck]:
-    """One check per limit of each budget. Raises UsageError, naming the budget and the nearest name."""
+    """One check per limit of each budget. Raises UsageError, naming the budget and the nearest name.
+
+    `differences` of the environment rule out limits that are set by the baseline, and no others.
+    """
     for number, budget in enumerate(budgets, 1):
         where = f"budget {number}"
         found = metric(budget.metric, where, budget.region is not None)
@@ -43,7 +54,19 @@ def budget_checks(
             yield _missing(found, budget, where)
             continue
         for limit in _limits(budget, found, _base_value(found, base, before, budget), where):
-            yield _check(found, budget, limit, value, head, region.location if region else None)
+            made = _check(found, budget, limit, value, head, region.location if region else None)
+            yield _not_compared(made, differences) if limit.of_base and _barred(found, differences) else made
+
+
+def _barred(found: Metric, differences: dict[str, str]) -> bool:
+    return forbids_counts(differences) or (found.id == STEP_TIME and bool(differences))
+
+
+def _not_compared(check: GateCheck, differences: dict[str, str]) -> GateCheck:
+    message = f"{check.title} {check.head}: the baseline sets the limit, and is not comparable"
+    return msgspec.structs.replace(
+        check, status=Status.NOT_COMPARABLE, message=f"{message} ({'; '.join(differences.values())})"
+    )
 
 
 def _regions(
@@ -90,11 +113,13 @@ def _limits(budget: Budget, found: Metric, base: float | None, where: str) -> It
                 )
             yield _Limit(value, warn, sign, f"{name} {found.text(value)}")
     if budget.max_increase is not None:
+        if found.worse < 0:
+            raise UsageError(f"{where} ({found.id}): less of it is worse, which max_increase never sees; give min")
         if base is None:
             raise UsageError(f"{where} ({found.id}): max_increase needs a baseline that has it; give --baseline")
         value = base + _increase(budget.max_increase, base, where)
         soft = None if warn is None else base + _increase(warn, base, where)
-        yield _Limit(value, soft, 1, f"baseline {found.text(base)} + {budget.max_increase}")
+        yield _Limit(value, soft, 1, f"baseline {found.text(base)} + {budget.max_increase}", of_base=True)
 
 
 def _increase(text: str | float, base: float, where: str) -> float:

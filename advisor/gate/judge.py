@@ -28,9 +28,12 @@ def judge(head: Snapshot, base: Snapshot | None, config: GateConfig, *, paired: 
         raise UsageError("nothing to judge by: give --baseline, or write a [[gate.budget]] into cgadvisor.toml")
     _known_fields(config)
     pairs = match_regions(base.regions, head.regions) if base else {}
-    found = [*_usable(base, head), *budget_checks(config.budget, base, head, pairs)]
+    allowed = config.allow_different
+    differences = environment.differences(base.environment, head.environment, allowed) if base else {}
+    found = [*_usable(base, head), *budget_checks(config.budget, base, head, pairs, differences)]
     if base is not None:
-        found += _against(base, head, config, pairs, paired)
+        found += _against(base, head, config, pairs, differences)
+        found += time_checks(base, head, config, differences, paired)
     empty = GateVerdict(
         tool_version=head.tool_version,
         status=Status.SKIPPED,
@@ -62,9 +65,8 @@ def with_checks(verdict: GateVerdict, found: tuple[GateCheck, ...], inconclusive
 
 
 def _against(
-    base: Snapshot, head: Snapshot, config: GateConfig, pairs: dict[RegionKey, RegionFigures], paired: bool
+    base: Snapshot, head: Snapshot, config: GateConfig, pairs: dict[RegionKey, RegionFigures], differences: dict[str, str]
 ) -> list[GateCheck]:
-    differences = environment.differences(base.environment, head.environment, config.allow_different)
     found = [*environment.checks(differences)]
     if not environment.forbids_counts(differences):
         found += coverage.checks(base, head, pairs, config.allow_missing)
@@ -73,7 +75,6 @@ def _against(
             found += line_checks(base, head)
             found += region_checks(base, head, pairs)
         found += verified_checks(base, head)
-    found += time_checks(base, head, config, differences, paired)
     return found
 
 
