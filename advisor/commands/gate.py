@@ -1,6 +1,7 @@
 """`cgadvisor gate`: judge a run against a baseline and budgets; the exit code is the verdict.
 
 0 pass (warnings included)   1 fail   2 usage   3 bad input   5 inconclusive or not comparable
+--run: 4 needs a GPU or torch   6 the script failed
 """
 
 from __future__ import annotations
