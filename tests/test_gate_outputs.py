@@ -180,6 +180,15 @@ def test_a_name_in_the_trace_is_no_workflow_command_and_no_escape() -> None:
     assert not any(line.startswith("::") for line in text.splitlines()) and "\x1b" not in text
 
 
+def test_names_of_any_length_leave_a_summary_that_is_accepted() -> None:
+    one = hostile("漢 <|" * 50_000)
+    many = msgspec.structs.replace(one, checks=one.checks * 300)
+    for made in (one, many):
+        assert len(markdown.render(made).encode()) < 1 << 20
+        assert all(len(line) < 20_000 for line in github.render(made).splitlines() if "file=" not in line)
+    assert re.search(r"\| \d+ more \|", markdown.render(many)) and markdown.render(one).count("❌") > 1
+
+
 def test_the_terminal_lists_passes_only_when_asked() -> None:
     made = failing()
     assert "ok  " not in terminal.render(made)

@@ -13,6 +13,8 @@ _COMMANDS: Final = {
     Status.INCONCLUSIVE: "warning",
     Status.WARN: "warning",
 }
+_MAX_TITLE: Final = 255
+_MAX_TEXT: Final = 4_000  # of a message: the service cuts longer ones, or drops them
 _MAX: Final = 10  # of one level per step: the service drops the rest silently
 
 
@@ -35,12 +37,12 @@ def outputs(verdict: GateVerdict) -> str:
 
 
 def _annotation(command: str, check: GateCheck, root: str) -> str:
-    properties = [f"title={_property(f'cgadvisor: {check.title}')}"]
+    properties = [f"title={_property(f'cgadvisor: {check.title}'[:_MAX_TITLE])}"]
     if check.location is not None:
         properties.insert(0, f"file={_property(path_in(root, check.location.file))}")
         properties.insert(1, f"line={check.location.first_line},endLine={check.location.last_line}")
     message = f"{check.message}\n{check.fix}" if check.fix else check.message
-    return f"::{command} {','.join(properties)}::{_data(message)}"
+    return f"::{command} {','.join(properties)}::{_data(message[:_MAX_TEXT])}"
 
 
 def _data(text: str) -> str:

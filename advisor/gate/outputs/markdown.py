@@ -17,7 +17,10 @@ _MARKS: Final = {
     Status.SKIPPED: "➖ not judged",
 }
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~@])")
-_MAX_ROWS: Final = 200  # a step summary is cut at 1 MiB
+# A step summary of more than 1 MiB is refused whole; a name in a trace can be of any length.
+_MAX_ROWS: Final = 200
+_MAX_TABLE_BYTES: Final = 400 << 10
+_MAX_TEXT: Final = 1000
 
 
 def render(verdict: GateVerdict) -> str:
@@ -45,7 +48,8 @@ def render(verdict: GateVerdict) -> str:
 
 def escape(text: str) -> str:
     """Text that shows as itself: names in a trace come from anyone, and a comment can mention people or hold HTML."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    words = " ".join(text.split())
+    return _SPECIAL.sub(r"\\\1", words if len(words) <= _MAX_TEXT else f"{words[:_MAX_TEXT]}…")
 
 
 def _table(checks: list[GateCheck]) -> list[str]:
@@ -53,17 +57,27 @@ def _table(checks: list[GateCheck]) -> list[str]:
         "| | where | what | base | this run | limit |",
         "|---|---|---|--:|--:|--:|",
     ]
+    size = shown = 0
     for check in checks[:_MAX_ROWS]:
-        where = escape(check.location.label) if check.location else escape(check.region) or "run"
-        fix = f"<br>{escape(check.fix)}" if check.fix and check.status not in (Status.PASS, Status.SKIPPED) else ""
-        detail = f"<br><sub>{escape(check.detail)}</sub>" if check.detail else ""
-        cells = [
-            _MARKS[check.status],
-            where,
-            escape(check.message) + detail + fix,
-            *map(escape, (check.base, check.head, check.limit)),
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    if len(checks) > _MAX_ROWS:
-        rows.append(f"| | | {len(checks) - _MAX_ROWS} more | | | |")
+        row = _row(check)
+        size += len(row.encode())
+        if size > _MAX_TABLE_BYTES:
+            break
+        rows.append(row)
+        shown += 1
+    if shown < len(checks):
+        rows.append(f"| | | {len(checks) - shown} more | | | |")
     return rows
+
+
+def _row(check: GateCheck) -> str:
+    where = escape(check.location.label) if check.location else escape(check.region) or "run"
+    fix = f"<br>{escape(check.fix)}" if check.fix and check.status not in (Status.PASS, Status.SKIPPED) else ""
+    detail = f"<br><sub>{escape(check.detail)}</sub>" if check.detail else ""
+    cells = [
+        _MARKS[check.status],
+        where,
+        escape(check.message) + detail + fix,
+        *map(escape, (check.base, check.head, check.limit)),
+    ]
+    return f"| {' | '.join(cells)} |"
