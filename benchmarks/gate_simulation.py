@@ -179,7 +179,7 @@ def outcome(scenario: Scenario, rng: np.random.Generator, factor: float) -> Stat
         verdict = judge(snapshot(head), snapshot(base), GateConfig(), paired=scenario.paired)
         status = next(check.status for check in verdict.checks if check.group == Group.TIME)
         if status != Status.FAIL:
-            return Status.WARN if attempt else status
+            return Status.WARN if attempt and status != Status.INCONCLUSIVE else status  # as gate_run.confirmed
     return status
 
 

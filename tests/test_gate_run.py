@@ -84,6 +84,17 @@ def test_a_slow_down_that_does_not_repeat_only_warns(scripts: Path) -> None:
     assert "did not confirm it" in found.of(Status.WARN)[0].message
 
 
+def test_a_second_measurement_too_noisy_to_tell_does_not_pass(scripts: Path) -> None:
+    def level(name: str, number: int) -> float:
+        if number <= 10:
+            return 3 * MS * (1.2 if name == "head.py" else 1.0)
+        return 3 * MS * (1.0, 1.9, 1.0, 2.1, 1.5)[number % 5]
+
+    found = gate(Machine(level))
+    assert (found.status, found.exit_code) == (Status.INCONCLUSIVE, 5)
+    assert "did not confirm it" in found.of(Status.INCONCLUSIVE)[0].message
+
+
 def test_counts_that_fail_are_not_measured_again(scripts: Path) -> None:
     def findings(name: str) -> Analysis:
         return analysis(step_region(launch_count=200.0 if name == "head.py" else 100.0))

@@ -63,7 +63,10 @@ def judge_script(options: Options, config: Config, profiler: Profiler | None = N
 
 
 def confirmed(first: GateVerdict, second: GateVerdict, inconclusive: str) -> GateVerdict:
-    """The verdict after a second measurement in fresh processes: a slow-down that does not repeat only warns."""
+    """The verdict after a second measurement in fresh processes: a slow-down that does not repeat only warns.
+
+    One that a second measurement was too noisy to confirm or to refute is inconclusive.
+    """
     again = {check.id: check for check in second.checks}
     checks = []
     for check in first.checks:
@@ -80,8 +83,10 @@ def _repeated(check: GateCheck, repeat: GateCheck) -> GateCheck:
         return msgspec.structs.replace(
             check, detail=f"{check.detail}; confirmed by a second measurement: {repeat.message}"
         )
+    # A second measurement too noisy to tell has not said that all is well.
+    status = Status.INCONCLUSIVE if repeat.status == Status.INCONCLUSIVE else Status.WARN
     message = f"{check.message}; a second measurement did not confirm it: {repeat.message}"
-    return msgspec.structs.replace(check, status=Status.WARN, message=message)
+    return msgspec.structs.replace(check, status=status, message=message)
 
 
 def _only_slower(verdict: GateVerdict) -> bool:
