@@ -64,7 +64,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
         arguments = {name: pyfuncitem.funcargs[name] for name in names}
         body = pyfuncitem.obj
         if inspect.iscoroutinefunction(body):  # calling it would only make a coroutine, which launches nothing
-            pytest.fail("marked cgadvisor, and async: ask for the cgadvisor fixture and give it a callable", pytrace=False)
+            pytest.fail(
+                "marked cgadvisor, and async: ask for the cgadvisor fixture and give it a callable", pytrace=False
+            )
         _judge_of(pyfuncitem).check(lambda: body(**arguments))
         # The body ran under the profiler; running it once more would only repeat its side effects.
         pyfuncitem.obj = lambda **_: None

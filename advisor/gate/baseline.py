@@ -102,7 +102,9 @@ def merge(snapshots: Sequence[Snapshot], created_at: str, note: str = "") -> Sna
         regions=merged_regions(snapshots),
         blockers=merged_blockers(snapshots),
         verified=merged_verified(snapshots),
-        times={name: _merged(name, snapshots) for name in dict.fromkeys(name for one in snapshots for name in one.times)},
+        times={
+            name: _merged(name, snapshots) for name in dict.fromkeys(name for one in snapshots for name in one.times)
+        },
         unusable=tuple(dict.fromkeys(reason for one in snapshots for reason in one.unusable)),
         noise_ratio=max(one.noise_ratio for one in snapshots),
     )

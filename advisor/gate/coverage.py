@@ -48,7 +48,9 @@ def _missing(
     yield from _missing_verifications(base, head, allowed)
 
 
-def _missing_regions(base: Snapshot, pairs: dict[RegionKey, RegionFigures], allowed: Collection[str]) -> Iterator[GateCheck]:
+def _missing_regions(
+    base: Snapshot, pairs: dict[RegionKey, RegionFigures], allowed: Collection[str]
+) -> Iterator[GateCheck]:
     for region in base.regions:
         if region.key in pairs or region.share_ratio < JUDGED_SHARE:
             continue

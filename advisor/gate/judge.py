@@ -65,7 +65,11 @@ def with_checks(verdict: GateVerdict, found: tuple[GateCheck, ...], inconclusive
 
 
 def _against(
-    base: Snapshot, head: Snapshot, config: GateConfig, pairs: dict[RegionKey, RegionFigures], differences: dict[str, str]
+    base: Snapshot,
+    head: Snapshot,
+    config: GateConfig,
+    pairs: dict[RegionKey, RegionFigures],
+    differences: dict[str, str],
 ) -> list[GateCheck]:
     found = [*environment.checks(differences)]
     if not environment.forbids_counts(differences):
