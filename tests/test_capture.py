@@ -369,6 +369,18 @@ def test_an_input_written_in_place_is_written_back(tmp_path: Path) -> None:
     assert found.outcome in EQUAL, found.message
 
 
+def test_the_addition_of_a_tensor_is_not_taken_for_a_container_being_filled(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        x = data[i].clone()
+        out = x.add(1)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.outcome in EQUAL, found.message
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+
+
 def test_a_return_at_the_end_of_a_function_body(tmp_path: Path) -> None:
     text = program("""
     def step(x, y):

@@ -181,6 +181,34 @@ def test_dead_names_and_the_tools_own_are_ignored() -> None:
     assert not found.tensors and not found.missing and not found.values
 
 
+def test_a_users_name_that_only_begins_like_the_tools_own_counts() -> None:
+    assert list(difference(point({"kept_tokens": 1.0}), point({"kept_tokens": 2.0})).tensors) == ["kept_tokens"]
+
+
+def test_the_end_of_a_long_value_counts(tmp_path: Path) -> None:
+    array = np.zeros(1000)
+    other = array.copy()
+    other[-1] = 1.0
+    one, two = (recorded(tmp_path, f"{i}.npz", {"a": a})[0] for i, a in enumerate((array, other)))
+    assert difference(one, two).values == ("a",)
+    texts = ("x" * 500, "x" * 499 + "y")
+    one, two = (recorded(tmp_path, f"{i}.npz", {"text": text})[0] for i, text in enumerate(texts))
+    assert difference(one, two).values == ("text",)
+
+
+@pytest.mark.parametrize(
+    "others", [(torch.zeros(2, 3), torch.zeros(3, 2)), (torch.zeros(4), torch.zeros(4, dtype=torch.int32))]
+)
+def test_the_same_bits_in_another_shape_or_dtype_differ(tmp_path: Path, others: tuple[torch.Tensor, ...]) -> None:
+    one, two = (recorded(tmp_path, f"{i}.npz", {"x": x})[0] for i, x in enumerate(others))
+    assert "x" in difference(one, two).tensors
+
+
+def test_float8_has_no_addition_and_is_hashed() -> None:
+    values = torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn)
+    assert int(bit_hash(values)) != int(bit_hash(torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn)))
+
+
 def test_no_common_step() -> None:
     assert judge({3: point({})}, {4: point({})}, None).equality.outcome is EqualityOutcome.NOT_CHECKED
 

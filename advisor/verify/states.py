@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from advisor.model import Equality, EqualityOutcome
 
 NOISE_FACTOR: Final = 4.0  # a graph may differ from eager by this multiple of what two eager runs differ by
 MAX_NOISE_RATIO: Final = 0.05  # eager runs further apart than this prove nothing about a graph
-_OWN: Final = ("kept_", "staged_")  # names that source fixes leave in the loop's frame
+_OWN: Final = re.compile(r"(kept|staged)_\d+(_\d+)?")  # names that source fixes leave in the loop's frame
 Array = np.ndarray[Any, Any]
 
 
@@ -84,7 +85,7 @@ def difference(base: Checkpoint, other: Checkpoint, ignored: frozenset[str] = fr
 def _ignored(name: str, ignored: frozenset[str]) -> bool:
     bare = name[4:-1] if name.startswith("len(") else name
     root = bare.split("[", 1)[0].split(".", 1)[0]
-    return root.startswith(_OWN) or root in ignored
+    return _OWN.fullmatch(root) is not None or root in ignored
 
 
 def _size(base: Checkpoint, other: Checkpoint, name: str) -> tuple[float, float]:

@@ -90,6 +90,7 @@ class SpanRuntime:
     def __post_init__(self) -> None:
         names = self.spec.names
         self._watched = [name for name in names.live_in if name not in names.receivers]
+        self._receivers = tuple(name for name in names.live_in if name in names.receivers)
         self._itemised = frozenset(names.items_only)
         self._previous: dict[tuple[str, ...], weakref.ref[torch.Tensor]] = {}
         self._fixed: dict[int, object] = {}
@@ -159,7 +160,9 @@ class SpanRuntime:
             opaque[id(value)] = value
             return bool(self._fixed) and id(value) not in self._fixed
 
-        for name in self._watched:
+        # `x.add(1)` reads as a container being filled, and is arithmetic when x is a tensor.
+        summed = [name for name in self._receivers if _is_tensor(local.get(name, glob.get(name)))]
+        for name in (*self._watched, *summed):
             value = local.get(name, glob.get(name, MISSING))
             # Of a container whose items are named one by one, the paths below read what is needed.
             if value is not MISSING and not (name in self._itemised and isinstance(value, list | tuple | dict)):

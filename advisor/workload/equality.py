@@ -22,6 +22,7 @@ from advisor.workload import state, trees
 from advisor.workload.trees import Opaque
 
 SAMPLE: Final = 64
+_TEXT: Final = 200  # characters kept of a Python value
 _CHUNK: Final = 1 << 24  # elements hashed at a time: bounds the int64 temporaries to 256 MiB
 _CPU_LIMIT: Final = 1 << 20  # larger host tensors and
 _DEVICE_LIMIT: Final = 1 << 28  # larger device tensors are hashed through a strided subset of this size
@@ -143,7 +144,13 @@ def optimizer_tensors(values: dict[str, str]) -> Iterator[tuple[str, torch.Tenso
 
 
 def _text(leaf: object) -> str:
-    return leaf.hex() if isinstance(leaf, float) else repr(leaf)[:200]
+    """A leaf as text that differs whenever the value does: a long one ends in the digest of all of it."""
+    text = leaf.hex() if isinstance(leaf, float) else repr(leaf)
+    return (
+        text
+        if len(text) <= _TEXT
+        else f"{text[:_TEXT]}… sha1 {hashlib.sha1(text.encode(errors='replace')).hexdigest()}"
+    )
 
 
 def _add(checkpoint: Checkpoint, name: str, tensor: torch.Tensor) -> None:
@@ -151,11 +158,17 @@ def _add(checkpoint: Checkpoint, name: str, tensor: torch.Tensor) -> None:
         return
     flat = _flat(tensor)
     checkpoint.names.append(name)
-    checkpoint.hashes.append(bit_hash(flat))
+    checkpoint.hashes.append(bit_hash(flat) + _kind_tag(tensor))
     number = flat.double() if flat.device.type == "cpu" else flat.float()
     checkpoint.norms.append(torch.linalg.vector_norm(number) if flat.numel() else number.new_zeros(()))
     stride = max(1, flat.numel() // SAMPLE)
     checkpoint.samples.append(number[::stride][:SAMPLE].float())
+
+
+def _kind_tag(tensor: torch.Tensor) -> int:
+    """Part of the hash: the same bits in another shape or dtype are another result."""
+    digest = hashlib.sha1(f"{tuple(tensor.shape)} {tensor.dtype}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -175,7 +188,7 @@ def bit_hash(flat: torch.Tensor) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     for begin in range(0, flat.numel(), _CHUNK):
         part = flat[begin : begin + _CHUNK]
-        if part.is_floating_point():
+        if part.is_floating_point() and part.element_size() > 1:  # float8 has no addition, and is never a step's sum
             part = part + torch.zeros((), dtype=part.dtype, device=part.device)  # -0.0 + 0.0 is 0.0
         bits = part.contiguous().view(_INTS[part.element_size()]).to(torch.int64)
         total = total * 0x100000001B3 + (bits * _position_weights(bits)).sum()
