@@ -381,6 +381,24 @@ def test_the_addition_of_a_tensor_is_not_taken_for_a_container_being_filled(tmp_
     assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
 
 
+def test_a_frozen_dataclass_is_handed_out_with_new_tensors(tmp_path: Path) -> None:
+    text = program("""
+    import dataclasses
+    @dataclasses.dataclass(frozen=True)
+    class Pair:
+        a: torch.Tensor
+        b: torch.Tensor
+    kept = []
+    for i in range(60):
+        x = data[i].clone()
+        pair = Pair(x * 2, x + 1)
+        kept.append(pair.a.sum())
+        print(pair.b, kept[-1])
+    """)
+    found = verify(tmp_path, text, "pair = Pair", "pair = Pair")
+    assert found.outcome in EQUAL, found.message
+
+
 def test_a_return_at_the_end_of_a_function_body(tmp_path: Path) -> None:
     text = program("""
     def step(x, y):

@@ -1,5 +1,7 @@
 """Fingerprints: exact hashes, and what a comparison of two runs makes of them."""
 
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +151,16 @@ def test_noise_in_one_tensor_does_not_excuse_another() -> None:
     assert (found.outcome, found.first_name) == (EqualityOutcome.DIFFERS, "v")
 
 
+def test_a_noisy_tensor_does_not_excuse_one_with_little_noise() -> None:
+    base, again = {3: point({"w": 1.0, "v": 1.0})}, {3: point({"w": 1.01, "v": 1.0001})}
+    # v: eager runs are 0.01 % apart, so 0.3 % is within 32 times that and 0.4 % is not, though 4 % is allowed of w
+    assert (
+        judge(base, {3: point({"w": 1.0, "v": 1.003})}, (base, again)).equality.outcome is EqualityOutcome.WITHIN_NOISE
+    )
+    found = judge(base, {3: point({"w": 1.0, "v": 1.004})}, (base, again)).equality
+    assert (found.outcome, found.first_name) == (EqualityOutcome.DIFFERS, "v")
+
+
 def test_runs_that_agree_on_nothing_prove_nothing() -> None:
     base, again = {3: point({"w": 1.0})}, {3: point({"w": 2.0})}
     assert judge(base, {3: point({"w": 1.5})}, (base, again)).equality.outcome is EqualityOutcome.NOT_CHECKED
@@ -202,6 +214,21 @@ def test_the_end_of_a_long_value_counts(tmp_path: Path) -> None:
 def test_the_same_bits_in_another_shape_or_dtype_differ(tmp_path: Path, others: tuple[torch.Tensor, ...]) -> None:
     one, two = (recorded(tmp_path, f"{i}.npz", {"x": x})[0] for i, x in enumerate(others))
     assert "x" in difference(one, two).tensors
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: torch.Tensor
+    n: int = 1
+
+
+def test_deques_and_slotted_dataclasses_are_looked_into(tmp_path: Path) -> None:
+    values = {"queue": deque([torch.ones(1), 2.0]), "state": Slotted(torch.zeros(2))}
+    found = recorded(tmp_path, "deque.npz", values)[0]
+    assert found.hashes.keys() == {"queue[0]", "state.x"}
+    assert (
+        found.values["queue[1]"] == (2.0).hex() and found.values["len(queue)"] == "2" and found.values["state.n"] == "1"
+    )
 
 
 def test_float8_has_no_addition_and_is_hashed() -> None:

@@ -14,6 +14,7 @@ from advisor.errors import BundleError
 from advisor.model import Equality, EqualityOutcome
 
 NOISE_FACTOR: Final = 4.0  # a graph may differ from eager by this multiple of what two eager runs differ by
+OWN_NOISE_FACTOR: Final = 32.0  # and each tensor by this multiple of its own largest: one noisy tensor excuses no other
 MAX_NOISE_RATIO: Final = 0.05  # eager runs further apart than this prove nothing about a graph
 _OWN: Final = re.compile(r"(kept|staged)_\d+(_\d+)?")  # names that source fixes leave in the loop's frame
 Array = np.ndarray[Any, Any]
@@ -161,27 +162,28 @@ def judge(base: Run, graph: Run, pair: tuple[Run, Run] | None, ignored: frozense
 
 @dataclass(frozen=True)
 class _Noise:
-    relative: dict[int, float]
-    tensors: frozenset[str]
+    relative: dict[int, float]  # step -> the largest of its tensors
+    tensors: dict[str, float]  # tensor -> the largest of its steps
     values: tuple[str, ...]
     absolute: float
 
 
 def _noise(pair: tuple[Run, Run] | None, ignored: frozenset[str]) -> _Noise:
     if pair is None:
-        return _Noise({}, frozenset(), (), 0.0)
+        return _Noise({}, {}, (), 0.0)
     base, again = pair
     relative: dict[int, float] = {}
-    tensors: set[str] = set()
+    tensors: dict[str, float] = {}
     values: dict[str, None] = {}
     absolute = 0.0
     for step in sorted(base.keys() & again.keys()):
         found = difference(base[step], again[step], ignored)
         relative[step] = found.relative
-        tensors |= found.tensors.keys()
+        for name, (_, size) in found.tensors.items():
+            tensors[name] = max(size, tensors.get(name, 0.0))
         values.update(dict.fromkeys(found.values))
         absolute = max(absolute, found.absolute)
-    return _Noise(relative, frozenset(tensors), tuple(values), absolute)
+    return _Noise(relative, tensors, tuple(values), absolute)
 
 
 def tensors_differ(one: Run, two: Run) -> bool:
@@ -189,11 +191,13 @@ def tensors_differ(one: Run, two: Run) -> bool:
     return any(difference(one[step], two[step]).tensors for step in one.keys() & two.keys())
 
 
-def _beyond_noise(found: Difference, worst: float, noisy: frozenset[str]) -> list[str]:
+def _beyond_noise(found: Difference, worst: float, noise: dict[str, float]) -> list[str]:
     """Tensors that differ though they never did between eager runs, or by more than those runs allow."""
-    return [
-        name for name, (_, relative) in found.tensors.items() if name not in noisy or relative > NOISE_FACTOR * worst
-    ]
+
+    def allowed(own: float) -> float:  # noise that shows in none of its samples says nothing about its size
+        return min(NOISE_FACTOR * worst, OWN_NOISE_FACTOR * own) if own else NOISE_FACTOR * worst
+
+    return [name for name, (_, size) in found.tensors.items() if name not in noise or size > allowed(noise[name])]
 
 
 def _finite(value: float) -> float:

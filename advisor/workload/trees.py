@@ -6,7 +6,9 @@ A leaf is addressed by its path, a tuple of steps: ("x",), ("batch", "['input_id
 from __future__ import annotations
 
 import copy
+import dataclasses
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -36,7 +38,7 @@ class Opaque:
     def __init__(self, value: object) -> None:
         self.identity = id(value)
         self.kind = type(value).__name__
-        self.length = len(value) if isinstance(value, list | dict | set) else -1
+        self.length = len(value) if isinstance(value, list | dict | set | deque) else -1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Opaque) and (self.identity, self.length) == (other.identity, other.length)
@@ -65,17 +67,17 @@ def _walk(
         leaves[path] = Opaque(value)
         return
     children = list(_children(value, look_into)) if _short(value) else None
-    if children is None or (not children and not isinstance(value, list | tuple | Mapping)):
+    if children is None or (not children and not isinstance(value, list | tuple | deque | Mapping)):
         leaves[path] = _plain(value)
         return
-    if isinstance(value, list | Mapping | tuple):
+    if isinstance(value, list | tuple | deque | Mapping):
         leaves[(*path, "len")] = len(value)
     for step, child in children:
         _walk((*path, step), child, look_into, leaves, depth + 1)
 
 
 def _short(value: object) -> bool:
-    return not isinstance(value, list | tuple | Mapping | set | frozenset) or len(value) <= MAX_ENTRIES
+    return not isinstance(value, list | tuple | deque | Mapping | set | frozenset) or len(value) <= MAX_ENTRIES
 
 
 def _plain(value: object) -> object:
@@ -91,17 +93,20 @@ def _children(value: object, look_into: Callable[[object], bool]) -> Iterator[tu
     if isinstance(value, Mapping):
         for key in value:
             yield f"[{key!r}]", value[key]
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         for index, child in enumerate(value):
             yield f"[{index}]", child
-    elif hasattr(value, "__dict__") and type(value).__module__ != "builtins":
-        if _is_value_object(value) or look_into(value):
-            for key, child in vars(value).items():
-                yield f".{key}", child
+    elif dataclasses.is_dataclass(value) or look_into(value):
+        for name in _attribute_names(value):
+            yield f".{name}", getattr(value, name)
 
 
-def _is_value_object(value: object) -> bool:
-    return hasattr(type(value), "__dataclass_fields__")
+def _attribute_names(value: object) -> list[str]:
+    """Of an object of a Python class; those of a dataclass may lie in slots."""
+    if type(value).__module__ == "builtins":
+        return []
+    slots = [one.name for one in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    return list(dict.fromkeys([*getattr(value, "__dict__", ()), *(name for name in slots if hasattr(value, name))]))
 
 
 def replaced(value: object, path: tuple[str, ...], new: Mapping[tuple[str, ...], object]) -> object:
@@ -122,7 +127,7 @@ def _with_children(value: Any, fresh: dict[str, object]) -> object:
         items: list[Any] = [fresh.get(f"[{index}]", child) for index, child in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     clone = copy.copy(value)
-    if isinstance(clone, list):
+    if isinstance(clone, list | deque):
         for index in range(len(clone)):
             clone[index] = fresh.get(f"[{index}]", clone[index])
     elif isinstance(clone, Mapping):
@@ -131,7 +136,7 @@ def _with_children(value: Any, fresh: dict[str, object]) -> object:
                 clone[key] = fresh[f"[{key!r}]"]  # type: ignore[index]
     else:
         for step, child in fresh.items():
-            setattr(clone, step[1:], child)
+            object.__setattr__(clone, step[1:], child)  # also of a frozen dataclass: the copy is ours
     return clone
 
 
