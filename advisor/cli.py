@@ -6,12 +6,13 @@ No `from __future__ import annotations` here: typer would have to evaluate every
 import io
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from advisor.errors import EXIT_OK, EXIT_USAGE, AdvisorError
+from advisor.errors import EXIT_DEFECT, EXIT_OK, EXIT_USAGE, AdvisorError
 
 app = typer.Typer(
     name="cgadvisor",
@@ -293,5 +294,7 @@ def main() -> None:
         ):
             error.show()
             sys.exit(EXIT_USAGE)
-        raise
+        traceback.print_exc()
+        print("cgadvisor: this is a defect of cgadvisor, not of what it was given; please report it", file=sys.stderr)
+        sys.exit(EXIT_DEFECT)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

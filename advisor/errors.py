@@ -1,9 +1,10 @@
 """What a user can do wrong, and the exit code each kind ends with.
 
 Everything a user can cause is a subclass of `AdvisorError`; `advisor.cli.main` holds the only handler and prints
-one line. Anything else is a defect of the tool and keeps its traceback.
+one line. Anything else is a defect of the tool, keeps its traceback and ends with 70, which no CI step takes for a verdict.
 
     0 pass   1 gate failed   2 usage   3 bad input   4 needs a GPU or torch   5 inconclusive   6 the script failed
+    70 a defect of cgadvisor (EX_SOFTWARE of sysexits.h)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ EXIT_BAD_INPUT = 3
 EXIT_NEEDS_GPU = 4
 EXIT_INCONCLUSIVE = 5
 EXIT_SCRIPT_FAILED = 6
+EXIT_DEFECT = 70
 
 
 class AdvisorError(Exception):

@@ -105,6 +105,8 @@ class Judge:
         from advisor.gate.outputs import terminal
 
         try:
+            if steps < 3:
+                raise UsageError(f"cgadvisor.check(steps={steps}): fewer than three steps do not make a median")
             limits = budgets(self._limits)
             base = _snapshot(Path(baseline)) if baseline is not None else None
             head = self._recorded(subject, steps) if callable(subject) else _snapshot(Path(subject))

@@ -123,3 +123,10 @@ def test_lines_needs_a_profiled_run(tmp_path):
     assert done.returncode == 3
     assert "no per-line figures" in done.stderr
     assert cgadvisor("lines", tmp_path / "none").returncode == 3
+
+
+def test_a_defect_of_the_tool_is_no_verdict():
+    code = "from advisor import cli\ncli.app = lambda **_: 1 / 0\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 70  # 1 would say that the gate failed
+    assert "ZeroDivisionError" in done.stderr and "this is a defect of cgadvisor" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from gate_runs import (
@@ -48,6 +49,19 @@ def test_the_same_run_twice_passes() -> None:
     found = verdict(snapshot(), snapshot())
     assert (found.status, found.exit_code) == (Status.PASS, 0)
     assert found.counts["pass"] > 8 and "fail" not in found.counts
+
+
+def test_counts_per_step_of_another_step_are_not_compared() -> None:
+    base = snapshot()
+    moved = msgspec.structs.replace(base, step_label=base.step_label.replace(":10", ":12-40"))
+    assert verdict(moved, base).status == Status.PASS
+    other = msgspec.structs.replace(base, step_label="between cudaEventRecord calls")
+    found = verdict(other, base)
+    assert (found.status, found.exit_code) == (Status.NOT_COMPARABLE, 5)
+    assert check(found, "environment:step").message.startswith("step: train.py:10 -> between cudaEventRecord calls; no")
+    assert verdict(other, base, allow_different=("step",)).status == Status.PASS
+    with pytest.raises(UsageError, match=r"step: train\.py:10 -> between"):
+        merge([base, other], "")
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,13 @@ def test_no_limit(cgadvisor):
 @pytest.mark.cgadvisor(max_launches_per_step=40)
 def test_no_such_run(cgadvisor):
     cgadvisor.check("none")
+
+@pytest.mark.cgadvisor(max_launches_per_step=40)
+def test_too_few_steps(cgadvisor):
+    cgadvisor.check(lambda: None, steps=2)
 """,
     )
-    assert counts == {"failed": 7}
+    assert counts == {"failed": 8}
     for words in (
         "launches per step 100, over max 40",
         "train.py:20: new",
@@ -101,6 +105,7 @@ def test_no_such_run(cgadvisor):
         "a limit is a number",
         "nothing to judge by",
         "none: no such run folder",
+        "cgadvisor.check(steps=2): fewer than three",
     ):
         assert words in text
 

@@ -86,6 +86,9 @@ def merge(snapshots: Sequence[Snapshot], created_at: str, note: str = "") -> Sna
         found = environment.differences(first.environment, other.environment)
         if found:
             raise UsageError(f"{other.label} and {first.label} are not runs of one kind: {'; '.join(found.values())}")
+        step = environment.step_difference(first.step_label, other.step_label)
+        if step:
+            raise UsageError(f"{other.label} and {first.label} are not runs of one kind: {step}")
         if bool(first.step_count) != bool(other.step_count):
             raise UsageError(f"{other.label} and {first.label} are not runs of one kind: only one of them has a step")
     names = [name for name in first.metrics if all(name in one.metrics for one in snapshots)]

@@ -207,7 +207,8 @@ def _environment(analysis: Analysis, manifest: Manifest | None) -> Environment:
 def _arguments(manifest: Manifest) -> tuple[str, ...] | None:
     """What followed the script on the command line: base and head may live in different checkouts."""
     if "argv" in manifest.options:
-        return tuple(word for word in manifest.options["argv"].split(_ARGV_SEPARATOR) if word)
+        words = manifest.options["argv"]
+        return tuple(words.split(_ARGV_SEPARATOR)) if words else ()
     name = PurePath(manifest.script).name
     for index, word in enumerate(manifest.command):
         if word == manifest.script or PurePath(word).name == name:

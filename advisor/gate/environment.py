@@ -1,11 +1,13 @@
 """May these two sides be compared at all? Every difference is named.
 
-Another GPU, torch, CUDA or command line changes what is launched, so it rules out every comparison. Another driver,
+Another GPU, torch, CUDA or command line changes what is launched, and counts per step of another step count something
+else, so these rule out every comparison. Another driver,
 clock, host or Python changes only how long it takes, so it rules out the times.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -26,6 +28,9 @@ _TIME_FIELDS: Final = {
     "python_version": "Python",
 }
 FIELDS: Final = {**_COUNT_FIELDS, **_TIME_FIELDS}
+STEP: Final = "step"
+ALLOWABLE: Final = (*FIELDS, STEP)
+_LINES: Final = re.compile(r":\d+(-\d+)?")
 _CLOCK_RATIO: Final = 0.02  # a clock that differs by less is the same setting read twice
 
 
@@ -39,6 +44,13 @@ def differences(base: Environment, head: Environment, allowed: Collection[str] =
     return found
 
 
+def step_difference(before: str, after: str) -> str:
+    """ "step: train.py:12-30 -> calls of module Net"; nothing when a side has none, or when only line numbers moved."""
+    if not before or not after or _LINES.sub("", before) == _LINES.sub("", after):
+        return ""
+    return f"step: {before} -> {after}"
+
+
 def checks(found: dict[str, str]) -> tuple[GateCheck, ...]:
     """One check per difference; one that passes when there is none."""
     if not found:
@@ -50,7 +62,11 @@ def checks(found: dict[str, str]) -> tuple[GateCheck, ...]:
 
 
 def forbids_counts(found: dict[str, str]) -> bool:
-    return any(field in _COUNT_FIELDS for field in found)
+    return any(_rules_out_counts(field) for field in found)
+
+
+def _rules_out_counts(field: str) -> bool:
+    return field in _COUNT_FIELDS or field == STEP
 
 
 def _check(identity: str, status: Status, message: str, field: str = "") -> GateCheck:
@@ -63,7 +79,7 @@ def _check(identity: str, status: Status, message: str, field: str = "") -> Gate
 
 
 def _scope(field: str) -> str:
-    return "no comparison holds" if field in _COUNT_FIELDS else "times are not compared, counts are"
+    return "no comparison holds" if _rules_out_counts(field) else "times are not compared, counts are"
 
 
 def _known(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -28,8 +28,7 @@ def judge(head: Snapshot, base: Snapshot | None, config: GateConfig, *, paired: 
         raise UsageError("nothing to judge by: give --baseline, or write a [[gate.budget]] into cgadvisor.toml")
     _known_fields(config)
     pairs = match_regions(base.regions, head.regions) if base else {}
-    allowed = config.allow_different
-    differences = environment.differences(base.environment, head.environment, allowed) if base else {}
+    differences = _differences(base, head, config.allow_different) if base else {}
     found = [*_usable(base, head), *budget_checks(config.budget, base, head, pairs, differences)]
     if base is not None:
         found += _against(base, head, config, pairs, differences)
@@ -62,6 +61,12 @@ def with_checks(verdict: GateVerdict, found: tuple[GateCheck, ...], inconclusive
         checks=checks,
         counts=status_counts(checks),
     )
+
+
+def _differences(base: Snapshot, head: Snapshot, allowed: Collection[str]) -> dict[str, str]:
+    found = environment.differences(base.environment, head.environment, allowed)
+    step = environment.step_difference(base.step_label, head.step_label)
+    return found | ({environment.STEP: step} if step and environment.STEP not in allowed else {})
 
 
 def _against(
@@ -114,9 +119,9 @@ def _known_fields(config: GateConfig) -> None:
     from difflib import get_close_matches
 
     for field in config.allow_different:
-        if field not in environment.FIELDS:
-            near = get_close_matches(field, environment.FIELDS, 1, 0.4)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(environment.FIELDS)}"
+        if field not in environment.ALLOWABLE:
+            near = get_close_matches(field, environment.ALLOWABLE, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(environment.ALLOWABLE)}"
             raise UsageError(f"gate.allow_different: no field {field!r}; {hint}")
 
 
