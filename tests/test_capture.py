@@ -381,6 +381,19 @@ def test_the_addition_of_a_tensor_is_not_taken_for_a_container_being_filled(tmp_
     assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
 
 
+@pytest.mark.parametrize("view", ["data[i][:, 1:]", "data[i].T", "data[i][:, 0]", "data[i][:1].expand(4, -1)"])
+def test_a_moving_input_that_is_a_view_is_replayed(tmp_path: Path, view: str) -> None:
+    text = program(f"""
+    for i in range(60):
+        x = {view}
+        out = x * 2
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.outcome in EQUAL, found.message
+    assert (found.replay_count, found.fallback_count) == (1 + 6 + 3 * 3, 0)
+
+
 def test_a_frozen_dataclass_is_handed_out_with_new_tensors(tmp_path: Path) -> None:
     text = program("""
     import dataclasses

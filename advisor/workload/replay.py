@@ -16,6 +16,7 @@ from advisor.workload.state import Grads, Modes, StepWatch
 from advisor.workload.trees import Leaves
 
 REBOUND: Final = " is rebound"
+_MAX_EXTENT_RATIO: Final = 2
 _GRADS: Final = {
     "grad-reset-outside": "a gradient was reset or rebound outside the span between two replays",
     "grad-accumulate-twice": "a gradient was there where the capture found none, or the other way round",
@@ -61,10 +62,25 @@ class Staged:
 
 
 def _private_copy(tensor: torch.Tensor) -> torch.Tensor:
-    copy = tensor.detach().clone()
+    """A copy with the tensor's own strides, so that the graph's kernels are those of the eager span.
+
+    Compact where one cannot be written to (an expanded tensor) or would hold far more than the values (a column).
+    """
+    plain = tensor.detach()
+    if plain.layout is torch.strided and plain.numel() <= _extent(plain) <= _MAX_EXTENT_RATIO * plain.numel():
+        copy = torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
+    else:
+        copy = plain.clone()
     if tensor.device.type == "cpu" and torch.cuda.is_available() and tensor.is_pinned():
         copy = copy.pin_memory()
     return copy.requires_grad_(tensor.requires_grad) if tensor.requires_grad else copy
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Elements of memory from the first to the last value; -1 when dimensions of stride 0 make values share memory."""
+    if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        return -1
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -115,7 +131,7 @@ class Inputs:
         self.moving = [item for item in staged.values() if item.moving]
         self.pointers = {path: pointer(item.static) for path, item in staged.items()}
         self._keep = [item.static for item in staged.values()]  # the graph reads them for as long as it lives
-        self._signatures = {path: trees.tensor_signature(item.static) for path, item in staged.items()}
+        self._signatures = {path: trees.tensor_signature(item.tensor) for path, item in staged.items()}
         self._fixed = {path for path, item in staged.items() if not item.moving} if check_fixed else set()
         self._plain = {path: leaf for path, leaf in leaves.items() if path not in staged}
         self._loose = loose
