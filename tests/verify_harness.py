@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 import textwrap
+import types
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +64,9 @@ def run_child(folder: Path, text: str, spec: VerifySpec, seed: int = 0) -> Child
     child.prepare()
     path = str(folder / "prog.py")
     file = SourceFile(path=path, label="prog.py", module="__main__", root=str(folder), text=text)
-    names: dict[str, object] = {"__name__": "__main__", "__file__": path}
+    plain, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    names = vars(sys.modules["__main__"])
+    names["__file__"] = path
     try:
         tree = ast.fix_missing_locations(child.transform(ast.parse(text), file))
         names.update(file.inject)
@@ -72,6 +76,7 @@ def run_child(folder: Path, text: str, spec: VerifySpec, seed: int = 0) -> Child
     except Exception as error:
         child.error = error
     child.finish()
+    sys.modules["__main__"] = plain
     state.REGISTRY.optimizer_fixes = frozenset()
     report = read_report(folder)
     assert report is not None

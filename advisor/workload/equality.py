@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import torch
 
-from advisor.workload import state, trees
+from advisor.workload import namespaces, state, trees
 from advisor.workload.trees import Opaque
 
 SAMPLE: Final = 64
@@ -27,6 +27,7 @@ _CHUNK: Final = 1 << 24  # elements hashed at a time: bounds the int64 temporari
 _CPU_LIMIT: Final = 1 << 20  # larger host tensors and
 _DEVICE_LIMIT: Final = 1 << 28  # larger device tensors are hashed through a strided subset of this size
 _INTS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TORCH_STATE: Final = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)  # torch's, with a state of its own
 _weights: dict[tuple[int, str], torch.Tensor] = {}
 
 
@@ -53,7 +54,10 @@ class Fingerprints:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def take(self, step: int, local: Mapping[str, Any]) -> None:
-        """Fingerprint modules, optimizers and the loop's local names. Submits work, never waits for it."""
+        """Fingerprint modules, optimizers, the loop's local names and the script's other Python state.
+
+        Submits work, never waits for it.
+        """
         checkpoint = Checkpoint(step, [], [], [], [], {})
         mode = torch.is_inference_mode_enabled()
         with torch.no_grad() if not mode else torch.inference_mode():
@@ -70,20 +74,25 @@ class Fingerprints:
             if name.startswith(("_cga", "__")) or id(value) in known:
                 continue
             for path, leaf in trees.flatten(name, value, self._look_into).items():
-                text = trees.describe(path)
-                if isinstance(leaf, torch.Tensor):
-                    if self._seen.setdefault(text, id(leaf)) != id(leaf):
-                        self._seen[text] = id(leaf)
-                        self.rebound.add(text)
-                    yield text, leaf
-                elif isinstance(leaf, Opaque):
-                    if leaf.length >= 0:
-                        values[f"len({text})"] = str(leaf.length)
-                else:
-                    values[text] = _text(leaf)
+                yield from self._leaf(trees.describe(path), leaf, values)
+        for text, leaf in namespaces.leaves(self.user_modules, local, self._look_into):
+            yield from self._leaf(text, leaf, values)
+
+    def _leaf(self, text: str, leaf: object, values: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The leaf when it is a tensor; else its text goes to `values`."""
+        if isinstance(leaf, torch.Tensor):
+            if self._seen.setdefault(text, id(leaf)) != id(leaf):
+                self._seen[text] = id(leaf)
+                self.rebound.add(text)
+            yield text, leaf
+        elif isinstance(leaf, Opaque):
+            if leaf.length >= 0:
+                values[f"len({text})"] = str(leaf.length)
+        else:
+            values[text] = _text(leaf)
 
     def _look_into(self, value: object) -> bool:
-        return type(value).__module__ in self.user_modules
+        return type(value).__module__ in self.user_modules or isinstance(value, _TORCH_STATE)
 
     def _generators(self, values: dict[str, str]) -> None:
         values["rng:torch"] = hashlib.sha1(bytes(torch.get_rng_state().tolist())).hexdigest()

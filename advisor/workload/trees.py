@@ -17,6 +17,7 @@ import torch
 Leaves = dict[tuple[str, ...], Any]
 MAX_ENTRIES: Final = 256  # a longer container is judged by its identity and length alone
 MAX_DEPTH: Final = 5
+_MAX_KEY: Final = 1 << 40  # a larger integer is an id() or a hash
 NUMBERS: Final = (bool, int, float, complex, str, bytes, type(None))
 _OPAQUE: Final = (
     torch.nn.Module,
@@ -91,14 +92,24 @@ def _plain(value: object) -> object:
 
 def _children(value: object, look_into: Callable[[object], bool]) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
-        for key in value:
-            yield f"[{key!r}]", value[key]
+        for index, key in enumerate(value):
+            yield _key_step(key, index), value[key]
     elif isinstance(value, list | tuple | deque):
         for index, child in enumerate(value):
             yield f"[{index}]", child
     elif dataclasses.is_dataclass(value) or look_into(value):
         for name in _attribute_names(value):
             yield f".{name}", getattr(value, name)
+
+
+def _key_step(key: object, index: int) -> str:
+    """`['mask']`; the position for a key whose text is another one in the next process, as an id or an object's is."""
+    stable = isinstance(key, NUMBERS) and not (isinstance(key, int) and abs(key) > _MAX_KEY)
+    if isinstance(key, tuple):
+        stable = all(
+            isinstance(part, str | bool | None) or (isinstance(part, int) and abs(part) <= _MAX_KEY) for part in key
+        )
+    return f"[{key!r}]" if stable else f"[#{index}]"
 
 
 def _attribute_names(value: object) -> list[str]:
@@ -131,9 +142,10 @@ def _with_children(value: Any, fresh: dict[str, object]) -> object:
         for index in range(len(clone)):
             clone[index] = fresh.get(f"[{index}]", clone[index])
     elif isinstance(clone, Mapping):
-        for key in list(clone):
-            if f"[{key!r}]" in fresh:
-                clone[key] = fresh[f"[{key!r}]"]  # type: ignore[index]
+        for index, key in enumerate(list(clone)):
+            step = _key_step(key, index)
+            if step in fresh:
+                clone[key] = fresh[step]  # type: ignore[index]
     else:
         for step, child in fresh.items():
             object.__setattr__(clone, step[1:], child)  # also of a frozen dataclass: the copy is ours

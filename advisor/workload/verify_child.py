@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
-from advisor.workload import diagnose, effects, loader, module_span, spans, state, strategies, whatif
+from advisor.workload import diagnose, effects, loader, module_span, namespaces, spans, state, strategies, whatif
 from advisor.workload.capture import SpanRuntime, SpanSpec
 from advisor.workload.equality import Fingerprints
 from advisor.workload.graphs import CudaDevice, Device
@@ -281,7 +281,7 @@ class Child:
         if self.session.refusal is not None:
             found.setdefault(self.session.refusal.id, self.session.refusal)
         for place in sorted(self._fingerprints.rebound):
-            root = place.split("[", 1)[0].split(".", 1)[0]
+            root = place.removeprefix(namespaces.PREFIX).split("[", 1)[0].split(".", 1)[0]
             if root in self._hidden and root not in self._names.live_in:
                 evidence = f"`{place}`, read by a function the span calls, is bound to another tensor outside the span"
                 found.setdefault("stale-input", Suspect(id="stale-input", evidence=evidence))

@@ -1,0 +1,90 @@
+"""The script's Python state outside the loop's frame: module globals, class attributes, closures, attributes of its modules.
+
+A loop in a function sees none of it, and the statements of a span may change all of it: a moving average in a global dict,
+a counter on a module, a total in a closure. A replay leaves such a change out, so equality has to look here too.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from advisor.workload import state, trees
+
+PREFIX: Final = "global "  # before names that are not the loop's own: one of each may be called `out`
+_TORCHS_OWN: Final = frozenset(vars(torch.nn.Module()))
+LookInto = Callable[[object], bool]
+Leaf = tuple[str, Any]
+
+
+def leaves(user_modules: frozenset[str], local: Mapping[str, Any], look_into: LookInto) -> Iterator[Leaf]:
+    """(text, leaf) of all Python state of these modules that is not a name of the loop's frame. Leaves as in `trees`."""
+    known = {id(module) for module in state.REGISTRY.live_modules()}
+    for name in sorted(user_modules):
+        space = vars(sys.modules[name]) if name in sys.modules else {}
+        where = PREFIX if name == "__main__" else f"{PREFIX}{name}."
+        for key, value in list(space.items()):
+            if not key.startswith(("_cga", "__")) and id(value) not in known:
+                yield from _of_value(f"{where}{key}", value, user_modules, local, look_into, space is local)
+    for key, value in list(local.items()):
+        if isinstance(value, types.FunctionType) and not key.startswith("_cga"):
+            yield from _of_closure(f"{PREFIX}{key}", value, local, look_into)
+    yield from _of_modules(user_modules, look_into)
+
+
+def _of_value(
+    text: str,
+    value: object,
+    user_modules: frozenset[str],
+    local: Mapping[str, Any],
+    look_into: LookInto,
+    is_frame: bool,
+) -> Iterator[Leaf]:
+    if isinstance(value, types.FunctionType):
+        if value.__module__ in user_modules:
+            yield from _of_closure(text, value, local, look_into)
+    elif isinstance(value, type):
+        if value.__module__ in user_modules:
+            yield from _of_class(text, value, look_into)
+    elif not is_frame:  # else it is a name of the loop's frame, and compared as one
+        yield from _flat(text, value, look_into)
+
+
+def _of_closure(
+    text: str, function: types.FunctionType, local: Mapping[str, Any], look_into: LookInto
+) -> Iterator[Leaf]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        # A variable of the loop's own frame is compared as such, where it is known whether anyone reads it again.
+        if not (name in local and local[name] is value) and not isinstance(value, torch.nn.Module):
+            yield from _flat(f"{text}.{name}", value, look_into)
+
+
+def _of_class(text: str, kind: type, look_into: LookInto) -> Iterator[Leaf]:
+    for name, value in list(vars(kind).items()):
+        if not name.startswith("__") and not callable(value) and not hasattr(type(value), "__get__"):
+            yield from _flat(f"{text}.{name}", value, look_into)
+
+
+def _of_modules(user_modules: frozenset[str], look_into: LookInto) -> Iterator[Leaf]:
+    """Plain attributes of the script's own nn.Modules: counters, logs, caches. Direct tensors are `state`'s."""
+    for root, module in state.REGISTRY.roots():
+        for path, child in module.named_modules():
+            if type(child).__module__ not in user_modules:
+                continue
+            owner = f"{root}.{path}" if path else root
+            for name, value in list(vars(child).items()):
+                if name not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
+                    yield from _flat(f"{owner}.{name}", value, look_into)
+
+
+def _flat(text: str, value: object, look_into: LookInto) -> Iterator[Leaf]:
+    for path, leaf in trees.flatten(text, value, look_into).items():
+        yield trees.describe(path), leaf

@@ -1,0 +1,145 @@
+"""State outside the loop's frame counts: what a replay leaves out of it is a difference, wherever it lies."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from verify_harness import dedent, verify
+
+from advisor.model import Outcome
+from advisor.workload import namespaces, state, trees
+
+HEAD = """
+import torch
+torch.manual_seed(0)
+data = torch.randn(64, 4, 8)
+"""
+LOOP = """
+def main():
+    for i in range(60):
+        x = data[i].clone()
+        y = x * 2
+        note(y.mean())
+        z = y + 1
+        print(z)
+main()
+"""
+WRITES = {
+    "global shadow['w']": """
+shadow = {"w": torch.zeros(1)}
+def note(v):
+    shadow["w"] = 0.9 * shadow["w"] + 0.1 * v
+""",
+    "global seen[5]": """
+seen = []
+def note(v):
+    seen.append(v)
+""",
+    "global count": """
+count = 0
+def note(v):
+    global count
+    count += 1
+""",
+    "global note.total": """
+def make():
+    total = 0
+    def note(v):
+        nonlocal total
+        total += 1
+    return note
+note = make()
+""",
+    "global meter.sum": """
+class Meter:
+    sum = torch.zeros(())
+    def update(self, v):
+        self.sum = self.sum + v
+meter = Meter()
+note = meter.update
+""",
+    "global Meter.sum": """
+class Meter:
+    sum = torch.zeros(())
+def note(v):
+    Meter.sum = Meter.sum + v
+""",
+    "Net[0].calls": """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, v):
+        self.calls += 1
+        return v
+note = Net()
+""",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_a_replay_leaves_out_of_other_state_differs(tmp_path: Path, name: str) -> None:
+    found = verify(tmp_path, dedent(HEAD) + dedent(WRITES[name]) + dedent(LOOP), "y = x", "z = y")
+    assert found.outcome is Outcome.DIFFERS, found.message
+    assert found.equality is not None and found.equality.first_name == name
+
+
+def test_state_that_the_span_only_reads_or_writes_in_place_does_not_differ(tmp_path: Path) -> None:
+    text = """
+    total = torch.zeros(())
+    scale = {"by": torch.ones(())}
+    def note(v):
+        total.add_(v * scale["by"])
+    """
+    found = verify(tmp_path, dedent(HEAD) + dedent(text) + dedent(LOOP), "y = x", "z = y")
+    assert found.outcome in (Outcome.VERIFIED, Outcome.NOT_FASTER), found.message
+
+
+def listed(names: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The leaves of a module `script` that holds these names."""
+    state.install()
+    script = types.ModuleType("script")
+    vars(script).update(names)
+    sys.modules["script"] = script
+    try:
+        found = namespaces.leaves(frozenset({"script"}), vars(script) if local is None else local, lambda _: False)
+        return dict(found)
+    finally:
+        del sys.modules["script"]
+
+
+def test_names_of_the_loops_own_frame_are_left_to_it() -> None:
+    assert "global script.n" not in listed({"n": 1})
+    assert listed({"n": 1}, local={})["global script.n"] == 1
+
+
+def test_modules_functions_and_the_tools_own_names_are_no_state() -> None:
+    found = listed({"torch": torch, "f": len, "_cga_step": 1, "__x__": 2}, local={})
+    assert {name for name in found if not name.startswith(("global script.torch", "global script.f"))} == set()
+    assert all(isinstance(leaf, trees.Opaque) for leaf in found.values())
+
+
+def test_a_closure_over_the_loops_own_variable_is_not_taken_twice() -> None:
+    def loop() -> Mapping[str, Any]:
+        loss, other = 1.0, 2.0
+
+        def closure() -> float:
+            return loss + other
+
+        return {"closure": closure, "loss": loss}
+
+    local = loop()
+    # `loss` is the frame's, and may be dead there; `other` is nobody else's
+    assert listed({}, local=local) == {"global closure.other": 2.0}
+
+
+def test_keys_that_differ_from_process_to_process_are_named_by_position() -> None:
+    value = {id(value): 1 for value in (object(),)} | {"a": 2, (1, "b"): 3, torch.float32: 4}
+    names = [trees.describe(path) for path in trees.flatten("d", value, lambda _: False)]
+    assert names == ["len(d)", "d[#0]", "d['a']", "d[(1, 'b')]", "d[#3]"]
