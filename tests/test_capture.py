@@ -123,6 +123,47 @@ def test_a_float_learning_rate_under_a_scheduler_is_frozen(tmp_path: Path) -> No
     assert found.equality is not None and found.equality.first_step == 7
 
 
+LATE = {
+    "scheduler": ("schedule = torch.optim.lr_scheduler.StepLR(opt, step_size=1000)", "schedule.step()"),
+    "by hand": ("", "for group in opt.param_groups: group['lr'] *= 0.1 if i == 59 else 1.0"),
+}
+
+
+@pytest.mark.parametrize("how", LATE)
+@pytest.mark.parametrize(("rate", "outcomes"), [("0.1", (Outcome.DIFFERS,)), ("torch.tensor(0.1), fused=True", EQUAL)])
+def test_a_learning_rate_that_changes_after_the_measured_steps(
+    tmp_path: Path, how: str, rate: str, outcomes: tuple[Outcome, ...]
+) -> None:
+    """The tool changes it in the checked steps of every child: a graph that keeps the old one must not pass."""
+    before, after = LATE[how]
+    text = program(f"""
+    model = nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr={rate})
+    {before}
+    for i in range(60):
+        x, y = data[i].clone(), target[i].clone()
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        {after}
+    """)
+    found = verify(tmp_path, text, "opt.zero_grad", "opt.step")
+    assert found.outcome in outcomes, found.message
+    if found.outcome is Outcome.DIFFERS:
+        # warm-up 5, capture 1, the middle of 6 checks: step 9 is the first with another rate
+        assert found.equality is not None and found.equality.first_step == 5 + 1 + 3
+        assert found.hazards[0].id == "frozen-lr-sgd" and "0.1 -> 0.05" in found.hazards[0].evidence
+    else:
+        assert "and a changed learning rate" in found.message
+
+
+def test_a_learning_rate_that_nothing_changes_is_left_alone(tmp_path: Path) -> None:
+    text = SCHEDULED.replace("schedule", "pass  #")
+    found = verify(tmp_path, text, "opt.zero_grad", "opt.step")
+    assert found.outcome in EQUAL and "learning rate" not in found.message
+
+
 def test_a_python_counter_in_the_span(tmp_path: Path) -> None:
     text = program("""
     model = nn.Linear(8, 1)

@@ -207,6 +207,13 @@ def test_a_read_that_can_wait_is_deferred_before_anything_is_cut() -> None:
     assert [candidate.label for candidate in found[1:]] == ["train.py:4", "train.py:2"]
 
 
+def test_a_rate_that_adam_keeps_goes_into_a_tensor() -> None:
+    text = "opt = torch.optim.Adam(p, lr=0.1, capturable=True)\nfor x in loader:\n    model(x).backward()\n    opt.step()\n"
+    ran = ChildReport(role="graph", ending="ran")
+    found = follow.follow_up(sources(text), Candidate("train.py", 3, 4), ran, "frozen-scalar")
+    assert [fix.id for fix in found[0].fixes] == ["capturable", "lr-tensor"]
+
+
 def test_adam_becomes_capturable() -> None:
     found = follow.follow_up(sources(MIDDLE), Candidate("train.py", 2, 7), blocked_at(7, "optim-not-capturable"), "")
     assert [fix.id for fix in found[0].fixes] == ["capturable"]

@@ -255,7 +255,9 @@ def _judge_gain(base: Attempt, report: ChildReport, timing: Timing | None, prove
     pair = f"{format_ns(before)} → {format_ns(after)} per step"
     exact = base.equality is not None and base.equality.outcome is EqualityOutcome.BITWISE
     equal = "results bit-identical" if exact else "results within the noise of two eager runs"
-    proof = f"{equal} over {report.replay_count} replays{' under deterministic algorithms' if proven else ''}"
+    how = " under deterministic algorithms" if proven else ""
+    how += " and a changed learning rate" if report.lr_changed else ""
+    proof = f"{equal} over {report.replay_count} replays{how}"
     if timing.speedup_low_ratio > 1.0 and before - after > max(timing.noise_ratio, MIN_GAIN_RATIO) * before:
         interval = f"95 % interval {timing.speedup_low_ratio:.2f}–{timing.speedup_high_ratio:.2f}×"
         text = f"{format_speedup(timing.speedup_ratio)} ({interval}), {pair}, {proof}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -53,16 +54,25 @@ def _effect_lines(sources: Sources, candidate: Candidate, located: Located) -> l
 
 
 def _has_plain_adam(sources: Sources) -> bool:
+    return any(all(one.arg != "capturable" for one in call.keywords) for call in _adams(sources))
+
+
+def _has_adam(sources: Sources) -> bool:
+    return any(True for _ in _adams(sources))
+
+
+def _adams(sources: Sources) -> Iterator[ast.Call]:
     for text in sources.texts:
         for node in ast.walk(sources.tree(text)):
             if isinstance(node, ast.Call) and call_name(node) in _CAPTURABLE:
-                if not any(keyword.arg == "capturable" for keyword in node.keywords):
-                    return True
-    return False
+                yield node
 
 
 def _has_scheduler(sources: Sources) -> bool:
-    return any("lr_scheduler" in text or "LRScheduler" in text for text in sources.texts.values())
+    return any(
+        "lr_scheduler" in text or "LRScheduler" in text or whatif.writes_learning_rate(sources.tree(name))
+        for name, text in sources.texts.items()
+    )
 
 
 def _located(sources: Sources, candidate: Candidate) -> Located | None:
@@ -163,7 +173,7 @@ def _after_difference(sources: Sources, candidate: Candidate, located: Located, 
         return [candidate.fixed(*waits)] if waits else []
     if hazard == "frozen-lr-sgd":
         return [candidate.fixed(FixSpec(id="fused"), FixSpec(id="lr-tensor"))]
-    if hazard == "frozen-scalar" and _has_plain_adam(sources):
+    if hazard == "frozen-scalar" and _has_adam(sources):
         return [candidate.fixed(FixSpec(id="capturable"), FixSpec(id="lr-tensor"))]
     return []
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
+from advisor.workload import state
 from advisor.workload.capture import SpanRuntime
 from advisor.workload.equality import Fingerprints
 from advisor.workload.graphs import Device
@@ -19,6 +20,7 @@ from advisor.workload.strategies import ReplayCounter
 from advisor.workload.verify_job import Sample, Suspect, VerifySpec
 
 _MAX_REGION_MARKS = 2000
+_LR_FACTOR = 0.5  # large enough to show in the next update, small enough to harm none
 
 
 class _Timed(NamedTuple):
@@ -48,6 +50,8 @@ class Session:
     timed: list[_Timed] = field(default_factory=list)
     regions: list[tuple[bool, Any, Any]] = field(default_factory=list)
     done: bool = False
+    changes_lr: bool = False  # the source writes learning rates
+    lr_changed: bool = False
 
     def __post_init__(self) -> None:
         self._open = False
@@ -75,6 +79,8 @@ class Session:
         if self.spec.schedule.starts_block(self.step):
             self.device.synchronize()  # a backlog of the block before must not hide this block's host time
             last = None
+        if self.step == self.spec.schedule.lr_change and (self.changes_lr or state.REGISTRY.has_scheduler):
+            self.lr_changed = state.scale_learning_rates(_LR_FACTOR)
         self._counts = self._now()
         # The end of a step is the beginning of the next, unless something was done in between.
         self._mark = last if last is not None else self.device.mark()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _HYPER: Final = (bool, int, float)
@@ -27,6 +28,7 @@ class Registry:
     made_at: dict[int, tuple[str, int]] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     optimizer_fixes: frozenset[str] = frozenset()
+    has_scheduler: bool = False  # a learning-rate scheduler was made, by the script or by a library for it
 
     def live_modules(self) -> list[torch.nn.Module]:
         return [module for module in (ref() for ref in self.modules) if module is not None]
@@ -59,12 +61,14 @@ def install(files: Iterable[str] = (), optimizer_fixes: Iterable[str] = ()) -> R
     REGISTRY.modules.clear()
     REGISTRY.optimizers.clear()
     REGISTRY.made_at.clear()
+    REGISTRY.has_scheduler = False
     REGISTRY.files = frozenset(files)
     REGISTRY.optimizer_fixes = frozenset(optimizer_fixes)
     if not _installed:
         _installed = True
         _hook_modules()
         _hook_optimizers()
+        _hook_schedulers()
     return REGISTRY
 
 
@@ -95,6 +99,30 @@ def _hook_optimizers() -> None:
         _fix_optimizer(self, REGISTRY.optimizer_fixes)
 
     torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
+
+
+def _hook_schedulers() -> None:
+    for kind in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
+
+        def init(self: Any, *args: Any, _plain: Any = kind.__init__, **kwargs: Any) -> None:
+            REGISTRY.has_scheduler = True
+            _plain(self, *args, **kwargs)
+
+        kind.__init__ = init  # type: ignore[method-assign]
+
+
+def scale_learning_rates(factor: float) -> bool:
+    """Multiply every learning rate of every optimizer, as a scheduler does it; whether there was one."""
+    found = False
+    for optimizer in REGISTRY.live_optimizers():
+        for group in optimizer.param_groups:
+            if isinstance(group.get("lr"), torch.Tensor):
+                with torch.no_grad():
+                    group["lr"].mul_(factor)
+            elif isinstance(group.get("lr"), int | float):
+                group["lr"] *= factor
+            found = found or "lr" in group
+    return found
 
 
 def _user_frame() -> tuple[str, int] | None:

@@ -118,6 +118,7 @@ class Child:
         self.labels[file.path] = file.label
         self._registry.files = frozenset(self.sources)
         self._fingerprints.user_modules |= {file.module}
+        self.session.changes_lr |= whatif.writes_learning_rate(tree)
         loop = None
         try:
             loop = self._loop(tree, file)
@@ -237,6 +238,7 @@ class Child:
             effects=tuple(f"{self.spec.span_file}:{line} {kind} {text}" for line, kind, text in self.effects),
             dead_names=self._names.dead,
             optimizers=optimizer_facts(self.labels),
+            lr_changed=session.lr_changed,
             wall_ns=time.perf_counter_ns() - self._began,
         )
         if runtime is not None:

@@ -58,6 +58,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return "done"
         return "replay" if (step - self.timing_start) // self.block % 2 == 0 else "eager"
 
+    @property
+    def lr_change(self) -> int:
+        """The checked step at whose beginning learning rates change, in scripts that change them at some time."""
+        return self.warmup + 1 + self.checks // 2
+
     def starts_block(self, step: int) -> bool:
         """Whether `step` is the first of a timed block (or of nothing any more)."""
         return step >= self.timing_start and (step - self.timing_start) % self.block == 0
@@ -188,6 +193,7 @@ class ChildReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     staged_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()
+    lr_changed: bool = False  # learning rates were scaled in the checked steps, as a scheduler will some day
     tensor_count: int = 0
     wall_ns: int = 0
 

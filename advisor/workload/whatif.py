@@ -111,6 +111,17 @@ class _Splitter(ast.NodeTransformer):
         return ast.Name(id=name, ctx=ast.Load())
 
 
+def writes_learning_rate(tree: ast.Module) -> bool:
+    """Whether the source stores into `...["lr"]`, as a hand-written schedule does."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value == "lr"
+        for node in ast.walk(tree)
+    )
+
+
 def _changes_tensors(rest: list[ast.stmt], names: set[str]) -> bool:
     """Whether a statement of `rest` may change, in place, a value the moved statement reads.
 
