@@ -625,6 +625,7 @@ class Attempt(Value, frozen=True, kw_only=True):
     blocker: Blocker | None = None
     hazards: tuple[Hazard, ...] = ()
     side_effects: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()  # "SGD lr = 0.01": Python numbers the graph keeps as they were when it was captured
     wall_ns: int = 0
     log: str = ""  # file in the run folder
 

@@ -164,6 +164,27 @@ def test_a_learning_rate_that_nothing_changes_is_left_alone(tmp_path: Path) -> N
     assert found.outcome in EQUAL and "learning rate" not in found.message
 
 
+def test_numbers_the_graph_keeps_are_listed(tmp_path: Path) -> None:
+    text = program("""
+    model = nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = {"weight": 2.0, "name": "x"}
+    unread = 3.0
+    def weighted(loss):
+        return loss * config["weight"]
+    scale = 0.5
+    for i in range(60):
+        x, y = data[i], target[i]
+        opt.zero_grad()
+        loss = weighted(nn.functional.mse_loss(model(x), y) * scale)
+        loss.backward()
+        opt.step()
+    """)
+    found = verify(tmp_path, text, "opt.zero_grad", "opt.step")
+    assert found.outcome in EQUAL, found.message
+    assert found.frozen == ("scale = 0.5", "SGD lr = 0.1", "config['weight'] = 2.0")
+
+
 def test_a_python_counter_in_the_span(tmp_path: Path) -> None:
     text = program("""
     model = nn.Linear(8, 1)

@@ -143,3 +143,45 @@ def test_keys_that_differ_from_process_to_process_are_named_by_position() -> Non
     value = {id(value): 1 for value in (object(),)} | {"a": 2, (1, "b"): 3, torch.float32: 4}
     names = [trees.describe(path) for path in trees.flatten("d", value, lambda _: False)]
     assert names == ["len(d)", "d[#0]", "d['a']", "d[(1, 'b')]", "d[#3]"]
+
+
+LIBRARY = """
+import sys, types
+lib = types.ModuleType("average_lib")
+exec('''
+import torch
+class Average:
+    def __init__(self, values):
+        self.shadow = [torch.zeros_like(v) for v in values]
+        self.updates = 0
+    def update(self, values):
+        self.updates += 1
+        decay = min(0.99, (1 + self.updates) / (10 + self.updates))
+        for shadow, value in zip(self.shadow, values):
+            shadow.mul_(decay).add_(value, alpha=1 - decay)
+''', vars(lib))
+sys.modules["average_lib"] = lib
+average = lib.Average([torch.zeros(())])
+def note(v):
+    average.update([v])
+"""
+
+
+def test_tensors_that_a_librarys_object_holds_count(tmp_path: Path) -> None:
+    """Its decay follows a Python counter, which a replay does not advance."""
+    found = verify(tmp_path, dedent(HEAD) + dedent(LIBRARY) + dedent(LOOP), "y = x", "z = y", loop="for i in")
+    assert found.outcome is Outcome.DIFFERS, found.message
+    assert found.equality is not None and found.equality.first_name == "global average.shadow[0]"
+
+
+def test_the_search_in_libraries_ends() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.x = torch.ones(1)
+            self.me = self  # a cycle
+            self.many = [torch.ones(1) for _ in range(100)]
+
+    Node.__module__ = "some_library"
+    held = dict(namespaces.library_tensors([("a", Node()), ("model", torch.nn.Linear(2, 2)), ("torch", torch)]))
+    assert set(held) == {"a.x", *(f"a.many[{i}]" for i in range(100))}
+    assert len(dict(namespaces.library_tensors([("a", Node())], limit=20))) < 20

@@ -124,7 +124,8 @@ def hostile() -> RunContent:
     trace = msgspec.structs.replace(base.trace, files=(HOSTILE,), gpu_names=(HOSTILE,), torch_version=HOSTILE)
     note = msgspec.structs.replace(base.quality[0], message=HOSTILE, forbids=(HOSTILE,))
     fix = msgspec.structs.replace(build.CAPTURABLE, title=HOSTILE, diff=f"+{HOSTILE}\n-{HOSTILE}")
-    attempt = build.verified(fixes=(fix,), message=HOSTILE, side_effects=(HOSTILE,), log=HOSTILE, region_label=HOSTILE)
+    words = {"message": HOSTILE, "log": HOSTILE, "region_label": HOSTILE}
+    attempt = build.verified(fixes=(fix,), side_effects=(HOSTILE,), frozen=(HOSTILE,), **words)
     manifest = msgspec.structs.replace(
         build.manifest(), script=HOSTILE, command=(HOSTILE,), notes=(HOSTILE,), options={HOSTILE: HOSTILE},
         source_files={HOSTILE: build.SOURCE.replace("losses = []", f"losses = []  # {HOSTILE}")},

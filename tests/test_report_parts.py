@@ -17,7 +17,7 @@ from advisor.estimate import costs
 from advisor.model import Answer, Fix, Lane, Measurement, NumberKind, Outcome, TimelineCut, Verification
 from advisor.report import perfetto, predicted
 from advisor.report.content import RunContent
-from advisor.report.evidence import fix_words, prediction_fact
+from advisor.report.evidence import attempt_facts, fix_words, prediction_fact
 from advisor.report.figures import bar_now, bars, step_figures
 from advisor.report.samples import strip
 from advisor.report.sections import launches, provenance, regions, source, timeline, waterfall
@@ -445,3 +445,14 @@ def test_every_recorded_attempt_of_a_real_sample_is_shown():
             assert ("Step, wrong results" in labels) == (
                 attempt.timing is not None and attempt.outcome == Outcome.DIFFERS
             )
+
+
+def test_the_constants_of_a_graph_are_named_and_many_are_counted() -> None:
+    def shown(*frozen: str) -> str:
+        return next(
+            (fact.value for fact in attempt_facts(build.verified(frozen=frozen)) if fact.label == "Constants"), ""
+        )
+
+    assert shown() == ""
+    assert shown("SGD lr = 0.1", "w = 2.0") == "SGD lr = 0.1, w = 2.0"
+    assert shown(*(f"w{i} = {i}" for i in range(10))).endswith("w7 = 7 and 2 more")

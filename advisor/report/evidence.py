@@ -12,6 +12,7 @@ from typing import Final
 from advisor.model import Attempt, EqualityOutcome, Estimate, Fix, NumberKind, Outcome
 from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
 
+_FROZEN_SHOWN: Final = 8
 _NOISY_RATIO: Final = 0.05  # two runs of the same code; above it the medians say less than their digits
 
 
@@ -63,6 +64,10 @@ def attempt_facts(attempt: Attempt) -> list[Fact]:
         facts.append(Fact("Pays back after", f"{format_count(attempt.break_even_replays)} replays", "measured"))
     if attempt.pool_bytes is not None:
         facts.append(Fact("Memory pool", format_bytes(attempt.pool_bytes), "measured"))
+    if attempt.frozen:
+        more = f" and {len(attempt.frozen) - _FROZEN_SHOWN} more" if len(attempt.frozen) > _FROZEN_SHOWN else ""
+        hint = "the graph keeps these Python numbers; capture again when one of them changes"
+        facts.append(Fact("Constants", f"{', '.join(attempt.frozen[:_FROZEN_SHOWN])}{more}", "measured", hint))
     return facts
 
 

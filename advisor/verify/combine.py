@@ -100,6 +100,7 @@ def _with_counts(base: Attempt, report: ChildReport) -> Attempt:
         capture_ns=report.capture_ns,
         instantiate_ns=report.instantiate_ns,
         side_effects=report.effects,
+        frozen=report.frozen,
     )
 
 

@@ -63,6 +63,10 @@ class Fingerprints:
         with torch.no_grad() if not mode else torch.inference_mode():
             for name, tensor in self._tensors(local, checkpoint.values):
                 _add(checkpoint, name, tensor)
+            known = set(checkpoint.names)
+            for name, tensor in namespaces.library_tensors(namespaces.roots(self.user_modules, local)):
+                if name not in known:
+                    _add(checkpoint, name, tensor)
         self._generators(checkpoint.values)
         self.checkpoints.append(checkpoint)
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from advisor.workload import state, trees
 
 PREFIX: Final = "global "  # before names that are not the loop's own: one of each may be called `out`
-_TORCHS_OWN: Final = frozenset(vars(torch.nn.Module()))
+_MAX_VISITS: Final = 5_000
+_CLOSED: Final = frozenset({"torch", "numpy", "pandas", "nvtx", "advisor"})
+# What hands out batches reads ahead, in threads and processes of its own: what it holds is no state of the step.
+_SEALED: Final = (Module, Optimizer, DataLoader, Dataset, Sampler, types.ModuleType, types.FunctionType)
+_TORCHS_OWN: Final = frozenset(vars(Module()))
 LookInto = Callable[[object], bool]
 Leaf = tuple[str, Any]
 
@@ -26,7 +34,7 @@ def leaves(user_modules: frozenset[str], local: Mapping[str, Any], look_into: Lo
     known = {id(module) for module in state.REGISTRY.live_modules()}
     for name in sorted(user_modules):
         space = vars(sys.modules[name]) if name in sys.modules else {}
-        where = PREFIX if name == "__main__" else f"{PREFIX}{name}."
+        where = prefix(name)
         for key, value in list(space.items()):
             if not key.startswith(("_cga", "__")) and id(value) not in known:
                 yield from _of_value(f"{where}{key}", value, user_modules, local, look_into, space is local)
@@ -34,6 +42,11 @@ def leaves(user_modules: frozenset[str], local: Mapping[str, Any], look_into: Lo
         if isinstance(value, types.FunctionType) and not key.startswith("_cga"):
             yield from _of_closure(f"{PREFIX}{key}", value, local, look_into)
     yield from _of_modules(user_modules, look_into)
+
+
+def prefix(module: str) -> str:
+    """What stands before the names of a module's globals."""
+    return PREFIX if module == "__main__" else f"{PREFIX}{module}."
 
 
 def _of_value(
@@ -63,7 +76,7 @@ def _of_closure(
         except ValueError:  # not bound yet
             continue
         # A variable of the loop's own frame is compared as such, where it is known whether anyone reads it again.
-        if not (name in local and local[name] is value) and not isinstance(value, torch.nn.Module):
+        if not (name in local and local[name] is value) and not isinstance(value, Module):
             yield from _flat(f"{text}.{name}", value, look_into)
 
 
@@ -83,6 +96,43 @@ def _of_modules(user_modules: frozenset[str], look_into: LookInto) -> Iterator[L
             for name, value in list(vars(child).items()):
                 if name not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
                     yield from _flat(f"{owner}.{name}", value, look_into)
+
+
+def roots(user_modules: frozenset[str], local: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """(text, value) of the loop's names and of the modules' globals."""
+    yield from ((key, value) for key, value in list(local.items()) if not key.startswith(("_cga", "__")))
+    for name in sorted(user_modules):
+        space = vars(sys.modules[name]) if name in sys.modules else {}
+        if space is not local:
+            for key, value in list(space.items()):
+                if not key.startswith(("_cga", "__")):
+                    yield f"{prefix(name)}{key}", value
+
+
+def library_tensors(
+    roots: Iterable[tuple[str, object]], limit: int = _MAX_VISITS
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that objects of libraries hold, wherever below `roots` they lie: an average of the weights, a cache.
+
+    Of such objects only tensors count: their Python values are counters of calls, times, handles. At most `limit` objects
+    are looked at, the nearest first.
+    """
+    todo = deque(roots)
+    seen: set[int] = set()
+    for _ in range(limit):
+        if not todo:
+            return
+        text, value = todo.popleft()
+        if isinstance(value, torch.Tensor):
+            yield text, value
+        elif id(value) not in seen and trees.is_short(value) and not isinstance(value, (*_SEALED, type)):
+            seen.add(id(value))
+            todo.extend((f"{text}{step}", child) for step, child in trees.children_of(value, _is_open))
+
+
+def _is_open(value: object) -> bool:
+    root = type(value).__module__.partition(".")[0]
+    return root not in _CLOSED and root not in sys.stdlib_module_names
 
 
 def _flat(text: str, value: object, look_into: LookInto) -> Iterator[Leaf]:

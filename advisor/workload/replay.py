@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -146,6 +146,12 @@ class Inputs:
             if reason:
                 return reason
         return ""
+
+    def numbers(self) -> Iterator[tuple[str, float]]:
+        """(`scale`, 0.5): the Python numbers among the live-ins, which the graph holds as constants."""
+        for path, leaf in self._plain.items():
+            if isinstance(leaf, bool | int | float) and path not in self._loose and path[-1] != "len":
+                yield trees.describe(path), leaf
 
     def _tensor_mismatch(self, path: tuple[str, ...], leaf: object) -> str:
         if not isinstance(leaf, torch.Tensor):

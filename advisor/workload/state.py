@@ -277,6 +277,12 @@ class StepWatch:
                     if isinstance(value, _HYPER) and not isinstance(value, bool):
                         self._values.append((optimizer, number, key, value))
 
+    def learning_rates(self) -> Iterator[tuple[str, float]]:
+        """(`SGD lr`, 0.01) of each optimizer that steps in the graph with a rate that is a Python number."""
+        for optimizer, _, key, value in self._values:
+            if key == "lr" and isinstance(value, int | float):
+                yield f"{type(optimizer).__name__} lr", value
+
     def changed(self) -> str:
         """`SGD lr 0.1 -> 0.01`, or nothing."""
         for optimizer, number, key, value in self._values:

@@ -67,7 +67,7 @@ def _walk(
     if depth >= MAX_DEPTH or isinstance(value, _OPAQUE):
         leaves[path] = Opaque(value)
         return
-    children = list(_children(value, look_into)) if _short(value) else None
+    children = list(children_of(value, look_into)) if is_short(value) else None
     if children is None or (not children and not isinstance(value, list | tuple | deque | Mapping)):
         leaves[path] = _plain(value)
         return
@@ -77,7 +77,7 @@ def _walk(
         _walk((*path, step), child, look_into, leaves, depth + 1)
 
 
-def _short(value: object) -> bool:
+def is_short(value: object) -> bool:
     return not isinstance(value, list | tuple | deque | Mapping | set | frozenset) or len(value) <= MAX_ENTRIES
 
 
@@ -90,7 +90,8 @@ def _plain(value: object) -> object:
     return Opaque(value)
 
 
-def _children(value: object, look_into: Callable[[object], bool]) -> Iterator[tuple[str, object]]:
+def children_of(value: object, look_into: Callable[[object], bool]) -> Iterator[tuple[str, object]]:
+    """(step, child) of a container, a dataclass, or an object that `look_into` agrees to; nothing of anything else."""
     if isinstance(value, Mapping):
         for index, key in enumerate(value):
             yield _key_step(key, index), value[key]
@@ -128,12 +129,12 @@ def replaced(value: object, path: tuple[str, ...], new: Mapping[tuple[str, ...],
     steps = {key[depth] for key in new if len(key) > depth and key[:depth] == path}
     if not steps:
         return value
-    children = dict(_children(value, lambda _: True))
+    children = dict(children_of(value, lambda _: True))
     fresh = {step: replaced(children[step], (*path, step), new) for step in steps}
-    return _with_children(value, fresh)
+    return _withchildren_of(value, fresh)
 
 
-def _with_children(value: Any, fresh: dict[str, object]) -> object:
+def _withchildren_of(value: Any, fresh: dict[str, object]) -> object:
     if isinstance(value, tuple):
         items: list[Any] = [fresh.get(f"[{index}]", child) for index, child in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

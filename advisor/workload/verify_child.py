@@ -23,7 +23,7 @@ from advisor.workload.graphs import CudaDevice, Device
 from advisor.workload.imports import SourceFile
 from advisor.workload.job import Job, ProgressWriter
 from advisor.workload.liveness import Scope, SpanNames
-from advisor.workload.replay import Switches
+from advisor.workload.replay import Recording, Switches
 from advisor.workload.session import Session
 from advisor.workload.verify_job import (
     GO_NAME,
@@ -63,6 +63,7 @@ class Child:
         self._began = time.perf_counter_ns()
         self._names = SpanNames()
         self._hidden: frozenset[str] = frozenset()
+        self._span_module = "__main__"
         self._side_stream: int | None = None
         self._registry = state.install((), {fix.id for fix in self.spec.fixes if fix.id in whatif.RUNTIME})
         if self.spec.deterministic:
@@ -148,6 +149,7 @@ class Child:
         spans.lift_return(found)
         self.effects = effects.find(tree, found.statements)
         self._side_stream = diagnose.side_stream_line(found.statements)
+        self._span_module = file.module
         self._hidden = effects.hidden_names(tree, found.statements)
         self._names = spans.span_names(tree, found)
         self._make_runtime(SpanSpec(self._label(), self._names, spans.rebindable(found.scope)))
@@ -274,9 +276,21 @@ class Child:
             pool_bytes=recording.pool_bytes,
             capture_ns=recording.capture_ns,
             instantiate_ns=recording.instantiate_ns,
+            frozen=self._frozen(recording),
             staged_names=tuple(sorted({item.path[0] for item in recording.staged})),
             output_names=tuple(output.path.text for output in recording.outputs_of),
         )
+
+    def _frozen(self, recording: Recording) -> tuple[str, ...]:
+        """The Python numbers the graph keeps: of the span's own names, of functions it calls, of its optimizers."""
+        numbers = {**dict(recording.inputs.numbers()), **dict(recording.watch.learning_rates())}
+        prefix = namespaces.prefix(self._span_module)
+        for text, leaf in namespaces.leaves(frozenset({self._span_module}), {}, lambda _: False):
+            name = text.removeprefix(prefix)
+            root = name.split("[", 1)[0].split(".", 1)[0]
+            if text.startswith(prefix) and root in self._hidden and isinstance(leaf, bool | int | float):
+                numbers.setdefault(name, leaf)
+        return tuple(f"{name} = {value!r}" for name, value in numbers.items())
 
     def _suspects(self) -> tuple[Suspect, ...]:
         found = dict(self.session.suspects)

@@ -190,6 +190,7 @@ class ChildReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     suspects: tuple[Suspect, ...] = ()
     effects: tuple[str, ...] = ()  # "train.py:12 append losses.append(loss)"
     dead_names: tuple[str, ...] = ()  # written by the span and read by nobody: not compared
+    frozen: tuple[str, ...] = ()  # "SGD lr = 0.01": Python numbers that are constants in the graph
     staged_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()
