@@ -166,6 +166,15 @@ def test_runs_that_agree_on_nothing_prove_nothing() -> None:
     assert judge(base, {3: point({"w": 1.5})}, (base, again)).equality.outcome is EqualityOutcome.NOT_CHECKED
 
 
+def test_values_that_are_not_numbers_prove_nothing() -> None:
+    nan = {3: point({"w": 1.0, "x": 1.0}), 4: point({"w": float("nan"), "v": float("nan"), "x": 1.0})}
+    for step in nan.values():
+        step.hashes.update(dict.fromkeys(step.hashes, 7))
+    found = judge(nan, nan, (nan, nan))
+    assert found.equality.outcome is EqualityOutcome.NOT_CHECKED and "NaN" in found.unproven
+    assert judge({3: nan[3]}, {3: nan[3]}, None).equality.outcome is EqualityOutcome.BITWISE
+
+
 def test_python_values_count_unless_they_are_noise() -> None:
     base = {3: point({}, {"n": "1", "t": "0.5"})}
     again = {3: point({}, {"n": "1", "t": "0.6"})}

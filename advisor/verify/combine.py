@@ -158,7 +158,7 @@ def _measured(base: Attempt, candidate: Candidate, run: ChildRun, report: ChildR
     if timing is not None:
         base = _with(base, break_even_replays=_break_even(report, timing))
     if equality.outcome in (EqualityOutcome.DIFFERS, EqualityOutcome.NOT_CHECKED):
-        return _differs(base, report, equality)
+        return _differs(base, report, judged)
     return _judge_gain(base, report, timing, eager.proof is not None)
 
 
@@ -270,10 +270,10 @@ def _judge_gain(base: Attempt, report: ChildReport, timing: Timing | None, prove
 # --- differences and hazards -------------------------------------------------------------------------------------------------
 
 
-def _differs(base: Attempt, report: ChildReport, equality: Equality) -> Attempt:
+def _differs(base: Attempt, report: ChildReport, judged: states.Judged) -> Attempt:
+    equality = judged.equality
     if equality.outcome is EqualityOutcome.NOT_CHECKED:
-        text = "two eager runs differ too much from one another for the graph's results to be judged"
-        return _with(base, outcome=Outcome.DIFFERS, message=text)
+        return _with(base, outcome=Outcome.DIFFERS, message=judged.unproven or "no step was checked in both runs")
     identity = hazards.likely(report, equality)
     title, fix = HAZARDS[identity]
     evidence = next((one.evidence for one in report.suspects if one.id == identity), "") or hazards.effect(

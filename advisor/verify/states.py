@@ -106,6 +106,7 @@ class Judged:
     equality: Equality
     noisy_values: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    unproven: str = ""  # why equality could not be judged
 
 
 Run = dict[int, Checkpoint]
@@ -146,7 +147,8 @@ def judge(base: Run, graph: Run, pair: tuple[Run, Run] | None, ignored: frozense
             )
     bitwise = largest == 0.0 and not any(difference(base[s], graph[s], ignored).tensors for s in steps)
     outcome = EqualityOutcome.BITWISE if bitwise else EqualityOutcome.WITHIN_NOISE
-    if worst > MAX_NOISE_RATIO:
+    unproven = _unproven(worst, base[steps[-1]])
+    if unproven:
         outcome = EqualityOutcome.NOT_CHECKED
     return Judged(
         Equality(
@@ -157,7 +159,16 @@ def judge(base: Run, graph: Run, pair: tuple[Run, Run] | None, ignored: frozense
             noise_max_abs_difference=_finite(noise.absolute),
         ),
         noise.values,
+        unproven=unproven,
     )
+
+
+def _unproven(noise: float, last: Checkpoint) -> str:
+    if noise > MAX_NOISE_RATIO:
+        return "two eager runs differ too much from one another for the graph's results to be judged"
+    if 2 * sum(np.isnan(norm) for norm in last.norms.values()) > len(last.norms):
+        return "most of the script's own values are NaN, which any error leaves as they are"
+    return ""
 
 
 @dataclass(frozen=True)
