@@ -109,6 +109,17 @@ def test_unannotated_kernels_show_their_period():
     assert found.step is None or "repeated kernel sequence" in found.step.how
 
 
+def test_layers_inside_one_graph_replay_are_not_the_step():
+    names = ["a", "b", "c", "d", "e"] * 10
+
+    def made(api):
+        items = [kernel(100 * n, 100 * n + 90, 1, name=name) for n, name in enumerate(names)]
+        return found_in(items, [call(-50, -10, 1, api=api)], [])[1]
+
+    assert made("cudaGraphLaunch").step is None
+    assert made("cudaLaunchKernel").step.label == "sequence of 5 items"
+
+
 def test_period_of_a_sequence_with_an_irregular_repetition():
     once = [0, 1, 2, 3, 4, 5, 6]
     names = np.array(once * 6 + [9] + once * 6, dtype=np.int64)

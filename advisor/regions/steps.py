@@ -175,7 +175,7 @@ def _from_sequence(timeline: Timeline, rank: int, device: int) -> ChosenStep | N
     start, reached = mine["start_ns"].to_numpy(), np.maximum.accumulate(mine["end_ns"].to_numpy())
     gap = np.concatenate(([0], np.maximum(start[1:] - reached[:-1], 0))) + _graph_starts(timeline, mine)
     period = find_period(mine["name"].cat.codes.to_numpy().astype(np.int64), gap)
-    if period is None or len(period.bounds) < _MIN_STEPS + 1:
+    if period is None or len(period.bounds) < _MIN_STEPS + 1 or _inside_replays(timeline, mine, period.bounds):
         return None
     occurrences = _sequence_occurrences(timeline, mine.index.to_numpy(dtype=np.int64), period.bounds)
     how = (
@@ -193,6 +193,15 @@ def _graph_starts(timeline: Timeline, items: pd.DataFrame) -> Ints:
     replay[launch >= 0] = (timeline.calls["kind"] == GRAPH).to_numpy(dtype=bool)[launch[launch >= 0]]
     begins = np.concatenate(([True], launch[1:] != launch[:-1]))
     return np.where(replay & begins, 1_000_000_000, 0)
+
+
+def _inside_replays(timeline: Timeline, items: pd.DataFrame, bounds: Ints) -> bool:
+    """Most cuts fall inside a graph replay: what repeats are the layers within it, and a step is never shorter than a replay."""
+    launch = optional_ids(items["launch_id"])
+    cuts = bounds[(bounds > 0) & (bounds < len(launch))]
+    same = cuts[(launch[cuts] >= 0) & (launch[cuts] == launch[cuts - 1])]
+    graph = (timeline.calls["kind"] == GRAPH).to_numpy(dtype=bool)
+    return bool(graph[launch[same]].sum() > 0.5 * len(cuts)) if len(same) else False
 
 
 def _sequence_occurrences(timeline: Timeline, item_ids: Ints, bounds: Ints) -> Occurrences:
