@@ -53,3 +53,8 @@ def format_speedup(ratio: float) -> str:
 def format_count(count: float) -> str:
     """A count with thousands separators; a fractional one (a mean per step) keeps one digit."""
     return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+
+
+def format_counted(count: float, noun: str) -> str:
+    """A count with its noun: 1 graph replay, 10 graph replays."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"

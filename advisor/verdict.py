@@ -9,7 +9,7 @@ from typing import Final
 
 from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcome, Region, Verdict, Verification
 from advisor.rules import Facts
-from advisor.units import format_count, format_ns, format_ratio, format_speedup
+from advisor.units import format_count, format_counted, format_ns, format_ratio, format_speedup
 
 # torch.profiler without Python stacks made steps 1.1 to 2.03 times as long on the seven workloads measured on an H200
 # (docs/estimate.md). The tool's own trace pass is dearer, but its times are clocked again without a profiler.
@@ -26,7 +26,7 @@ def decide(facts: Facts) -> Verdict:
     free = _best(facts, (region for region in facts.regions if not _blocked(region)))
     if _is_graphed(facts) and not _pays(facts, best):
         return _already_graphed(facts)
-    if facts.step is None:
+    if facts.step is None or _few(facts):
         return _without_step(facts)
     if _mostly_long_gaps(facts):
         return _long_gaps(facts)
@@ -204,6 +204,7 @@ def _long_gaps(facts: Facts) -> Verdict:
 
 def _already_graphed(facts: Facts) -> Verdict:
     graphs = facts.device.graphs
+    of = "time" if facts.step else "recording"
     share = (
         f"{format_ratio(graphs.busy_ratio)} of the busy time"
         if graphs.opaque_ns
@@ -212,29 +213,41 @@ def _already_graphed(facts: Facts) -> Verdict:
     return Verdict(
         answer=Answer.ALREADY_GRAPHED,
         sentence=f"Already graphed: {share} {'lies' if graphs.opaque_ns else 'run'} inside "
-        f"{format_count(graphs.launch_count)} graph replays; the GPU is busy {format_ratio(facts.busy_ratio)} of the time.",
+        f"{format_counted(graphs.launch_count, 'graph replay')}; the GPU is busy {format_ratio(facts.busy_ratio)} of the {of}.",
         kind=NumberKind.PROFILED,
     )
 
 
+_RECORD_STEPS: Final = (
+    "Record at least three steps, each marked by `prof.step()` or a record_function or NVTX range of its own."
+)
 _FEW_ITEMS: Final = 20  # so few cannot show how busy a GPU is kept: one kernel alone is busy all of its recording
 
 
+def _few(facts: Facts) -> bool:
+    """A graph that was recorded as a whole is one item and many kernels: such items are not counted out."""
+    return facts.device.item_count < _FEW_ITEMS and not facts.device.graphs.opaque_ns
+
+
 def _without_step(facts: Facts) -> Verdict:
-    few = facts.device.item_count < _FEW_ITEMS
-    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound and not few:
+    if facts.busy_ratio >= facts.config.busy_ratio_gpu_bound and not _few(facts):
         return Verdict(
             answer=Answer.NOT_WORTH_IT,
             sentence=f"Not worth it: the GPU is busy {format_ratio(facts.busy_ratio)} of the recording.",
             next_step=_instead(facts),
             kind=NumberKind.PROFILED,
         )
+    why = (
+        "this recording is too short to judge by"
+        if facts.step
+        else "nothing in this recording repeats often enough to be a step"
+    )
     return Verdict(
         answer=Answer.CANNOT_TELL,
-        sentence="Cannot tell: nothing in this recording repeats often enough to be a step "
-        f"({format_count(facts.device.item_count)} GPU items, busy {format_ratio(facts.busy_ratio)}).",
+        sentence=f"Cannot tell: {why} "
+        f"({format_counted(facts.device.item_count, 'GPU item')}, busy {format_ratio(facts.busy_ratio)}).",
         reasons=_other_causes(facts),
-        next_step="Record at least three steps, or name the range that is one: --region NAME.",
+        next_step=_RECORD_STEPS,
         kind=NumberKind.PROFILED,
     )
 

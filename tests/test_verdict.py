@@ -69,11 +69,30 @@ def test_one_kernel_alone_does_not_show_a_busy_gpu():
     assert many.answer == Answer.NOT_WORTH_IT
     few = decide(facts(busy, step=None, estimates={}, device={"item_count": 1}))
     assert few.answer == Answer.CANNOT_TELL
-    assert "1 GPU items" in few.sentence
+    assert "(1 GPU item, busy 100 %)" in few.sentence
+
+
+def test_one_kernel_inside_a_named_step_does_not_show_a_busy_gpu_either():
+    made = facts(
+        region(busy_ns=1000 * US, idle=IdleByCause()),
+        estimates={"step": estimate(saved_us=0)},
+        device={"item_count": 1},
+    )
+    verdict = decide(made)
+    assert verdict.answer == Answer.CANNOT_TELL
+    assert "too short to judge by (1 GPU item" in verdict.sentence
+
+
+def test_one_replay_is_singular_and_without_a_step_the_share_is_the_recordings():
+    graphs = GraphCoverage(launch_count=1, item_count=1000, item_ratio=1.0)
+    verdict = decide(facts(step=None, estimates={}, device={"graphs": graphs}))
+    assert "inside 1 graph replay; the GPU is busy 10.0 % of the recording." in verdict.sentence
 
 
 def test_not_worth_it_says_what_fills_the_time():
-    made = facts(region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US)), estimates={"step": estimate(saved_us=4)})
+    made = facts(
+        region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US)), estimates={"step": estimate(saved_us=4)}
+    )
     verdict = decide(made)
     assert verdict.answer == Answer.NOT_WORTH_IT
     assert "busy 98.0 %" in verdict.sentence
@@ -125,7 +144,9 @@ def test_nothing_repeats_is_cannot_tell_unless_the_gpu_is_busy():
 
 def attempt(outcome: Outcome, speedup: float = 7.1, **other) -> Attempt:
     timing = Timing(
-        eager=Measurement(samples_ns=(8_760_000,) * 3), graph=Measurement(samples_ns=(1_240_000,) * 3), speedup_ratio=speedup
+        eager=Measurement(samples_ns=(8_760_000,) * 3),
+        graph=Measurement(samples_ns=(1_240_000,) * 3),
+        speedup_ratio=speedup,
     )
     equality = Equality(outcome=EqualityOutcome.BITWISE, step_count=105)
     return Attempt(
@@ -150,7 +171,9 @@ def test_verified_only_with_a_fix_stays_blocked_as_written():
     fixed = attempt(Outcome.VERIFIED, fixes=(Fix(id="capturable", title="capturable=True"),), id="b")
     verdict = after(attempt(Outcome.BLOCKED, blocker=ITEM), fixed)
     assert verdict.answer == Answer.BLOCKED
-    assert verdict.sentence.startswith("Blocked as written at train.py:47; with one change (capturable=True) one graph over")
+    assert verdict.sentence.startswith(
+        "Blocked as written at train.py:47; with one change (capturable=True) one graph over"
+    )
     assert verdict.attempt_id == "b"
 
 

@@ -13,7 +13,7 @@ from advisor.model import Answer, Attempt, Layer, NumberKind, Outcome, Region, S
 from advisor.report.content import RegionRow, RunContent
 from advisor.report.evidence import fix_words, without_packages
 from advisor.report.figures import CAUSE_ORDER, CAUSE_WORDS, StepFigures, step_figures
-from advisor.units import format_bytes, format_count, format_ns, format_ratio, format_speedup
+from advisor.units import format_bytes, format_count, format_counted, format_ns, format_ratio, format_speedup
 
 MAX_LINES: Final = 40
 _TOP_REGIONS: Final = 5
@@ -107,10 +107,10 @@ def _verdict(content: RunContent, width: int) -> list[str]:
 def _quality(content: RunContent, width: int) -> list[str]:
     notes = content.analysis.quality
     items = sum(device.item_count for device in content.analysis.devices)
-    what = f"{content.analysis.trace.source}, {format_count(items)} GPU items"
+    what = f"{content.analysis.trace.source}, {format_counted(items, 'GPU item')}"
     graphs = content.device.graphs if content.device else None
     if graphs is not None and graphs.item_count:
-        what += f", {format_ratio(graphs.item_ratio)} of them inside {format_count(graphs.launch_count)} graph replays"
+        what += f", {format_ratio(graphs.item_ratio)} of them inside {format_counted(graphs.launch_count, 'graph replay')}"
     if content.device is not None and len(content.analysis.devices) > 1:
         count = len(content.analysis.devices)
         what += f"; judged by rank {content.device.rank}, device {content.device.device}, which has most of {count} devices"
