@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import report_builder
 from test_regions import training
-from timelines import timeline
+from timelines import MAIN, rng, timeline
 
 import advisor
 from advisor.advise import Evidence, analyze, with_gaps
@@ -55,6 +55,22 @@ def test_the_kind_says_which_clock_the_step_is_on():
     assert clocked.kind == NumberKind.CALIBRATED
     assert clocked.before_ns == 60 * US
     assert clocked.saved_ns < profiled.saved_ns
+
+
+def test_a_graph_over_the_whole_step_still_waits_for_its_data():
+    """Steps of 100 µs with 15 µs of kernels. 9 + 25 + 25 µs of a step pass in the DataLoader, which no graph holds."""
+
+    def saved_ns(*waits):
+        items, calls, ranges = training(steps=8, backward_tid=MAIN)
+        name = "enumerate(DataLoader)#Iter.__next__"
+        ranges += [rng(1000 * step + low, 1000 * step + high, name) for step in range(8) for low, high in waits]
+        for rows in (items, calls, ranges):
+            for row in rows:
+                row["start_ns"], row["end_ns"] = 100 * row["start_ns"], 100 * row["end_ns"]
+        return step_estimate(analyze(with_gaps(timeline(items, calls, ranges)))).saved_ns
+
+    assert saved_ns() > 60 * US
+    assert saved_ns((5, 95), (125, 375), (430, 680)) <= (100 - 59) * US
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from advisor.estimate.stepmodel import NONE, Bools, Floats, Ints, StepModel
-from advisor.intervals import Coverage, union
+from advisor.intervals import Coverage, difference, intersection, union
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def with_graphs(model: StepModel, spans: Spans, costs: GraphCosts, *, keep_syncs
 
 
 def _outside(model: StepModel, cover: Coverage) -> tuple[Floats, float]:
-    """The share of each call's thinking, and of the step's tail, that lies outside the spans: it stays."""
+    """The share of each call's thinking, and of the step's tail, that lies outside the spans or waits for data: it stays."""
+    cover = difference(cover, intersection(cover, model.data))
     length = np.maximum(model.start - model.think_from, 1)
     share = 1.0 - cover.within(model.think_from, model.start) / length
     last = int((model.start + model.traced_api)[model.thread == 0].max())

@@ -7,7 +7,7 @@ start is never a time (it is what the launch, its stream and its events allow).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,8 @@ import pandas as pd
 
 from advisor import calls as api
 from advisor.estimate.costs import Costs
-from advisor.metrics.gaps import synchronising
+from advisor.intervals import Coverage, union
+from advisor.metrics.gaps import data_waits, synchronising
 from advisor.regions import StepWindows
 from advisor.threads import Thread
 from advisor.timeline import Timeline
@@ -55,6 +56,7 @@ class StepModel:
     gap:      (n,)  at least so long after the stream's previous item (negative where they overlap)
     length:   (n,)  the item's duration;  needs: int64 (n,) an item of another stream it waits for, or NONE
     late:     bool (n,)  recorded after the device ran dry: its start was the launch's doing
+    data:     recorded time in which the step's thread waited for its next batch
     """
 
     thread: Ints
@@ -79,6 +81,7 @@ class StepModel:
     length: Floats
     needs: Ints
     late: Bools
+    data: Coverage = field(default_factory=lambda: union([], []))
 
     @property
     def item_count(self) -> int:
@@ -168,6 +171,7 @@ def build_model(timeline: Timeline, steps: StepWindows, index: int, costs: Costs
         length=(items.end - items.start).astype(np.float64),
         needs=_event_needs(calls, items, first),
         late=late,
+        data=_data_waits(timeline, steps, index, calls["tid"].to_numpy()[logical == 0]),
     )
 
 
@@ -333,6 +337,14 @@ def _event_needs(calls: pd.DataFrame, items: _ItemTimes, first: Ints) -> Ints:
         if len(others) and items.end[others[-1]] <= items.start[item]:
             needs[item] = others[-1]
     return needs
+
+
+def _data_waits(timeline: Timeline, steps: StepWindows, index: int, tids: Ints) -> Coverage:
+    """Where a thread of the step waits for its next batch. A graph over it does not shorten that: it cannot be captured."""
+    ranges = timeline.ranges
+    mine = (ranges["rank"] == steps.rank) & ranges["tid"].isin(np.append(np.unique(tids), steps.tid[index]))
+    waits = ranges[mine.to_numpy() & data_waits(ranges)]
+    return union(waits["start_ns"], waits["end_ns"])
 
 
 def _event_counts(

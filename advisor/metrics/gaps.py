@@ -194,7 +194,7 @@ def _activity(timeline: Timeline, rank: int) -> _Activity:
     on_launcher = _on_threads(ranges, threads)
     call_set = calls[_on_threads(calls, threads)]
     ops = ranges[on_launcher & (ranges["kind"] == "op").to_numpy() & ~_named(ranges, _NOT_OPS)]
-    data = ranges[on_launcher & _named(ranges, _INPUT_NAMES)]
+    data = ranges[on_launcher & data_waits(ranges)]
     overhead = ranges[(ranges["kind"] == "overhead").to_numpy()]
     syncs = calls[synchronising(calls)].sort_values("start_ns")
     in_api = union(call_set["start_ns"], call_set["end_ns"])
@@ -209,6 +209,11 @@ def _activity(timeline: Timeline, rank: int) -> _Activity:
         sync_starts=syncs["start_ns"].to_numpy(),
         sync_ends=np.maximum.accumulate(syncs["end_ns"].to_numpy()) if len(syncs) else np.zeros(0, np.int64),
     )
+
+
+def data_waits(ranges: pd.DataFrame) -> Bools:
+    """Ranges in which a thread waits for its next batch: torch's DataLoader, and the tool's own mark of a fetch."""
+    return _named(ranges, _INPUT_NAMES)
 
 
 def _named(ranges: pd.DataFrame, pattern: str) -> Bools:
