@@ -23,7 +23,7 @@ def decide(facts: Facts) -> Verdict:
     if refusal := _refusal(facts):
         return refusal
     best = _best(facts, facts.regions)
-    free = _best(facts, (region for region in facts.regions if not _blocked(region)))
+    free = _best(facts, (region for region in facts.regions if not _blocked(region) and not _reshaped(region)))
     if _is_graphed(facts) and not _pays(facts, best):
         return _already_graphed(facts)
     if facts.step is None or _few(facts):
@@ -97,6 +97,26 @@ def _blocked(region: Region) -> bool:
     return region.sync_count > 0 or region.d2h_count > 0
 
 
+def _reshaped(region: Region) -> bool:
+    """Its input shapes keep changing, as in decoding with a growing cache: a graph of one call serves hardly another. One odd
+    occurrence (a last batch) is no change; a region with several occurrences a step has a graph for each."""
+    if region.occurrences_per_step > 1.5 or region.occurrence_count < 3:
+        return False
+    return 2 * ((region.shape_signature_count or 1) - 1) >= region.occurrence_count
+
+
+def _stops(facts: Facts, region_id: str) -> str:
+    """What stops a capture of the region, in words."""
+    region = next(region for region in facts.regions if region.id == region_id)
+    words = []
+    if _blocked(region):
+        words.append(_culprits(facts.blockers) or "a synchronising call or a copy to the host inside the region")
+    if _reshaped(region):
+        shapes, count = format_count(region.shape_signature_count or 1), format_count(region.occurrence_count)
+        words.append(f"input shapes that keep changing ({shapes} sets in {count} steps)")
+    return " and ".join(words) or "a synchronisation"
+
+
 def _label(facts: Facts, region_id: str) -> str:
     region = next(region for region in facts.regions if region.id == region_id)
     return "the whole step" if region.id == "step" else region.label
@@ -132,7 +152,7 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
     if free is not best:
         reasons.append(
             f"{_label(facts, best.region_id)} would give {speed_words(best)}, but "
-            f"{_culprits(facts.blockers) or 'a synchronisation'} blocks it"
+            f"{_stops(facts, best.region_id)} blocks it"
         )
     return Verdict(
         answer=Answer.PROBABLY,
@@ -164,14 +184,17 @@ def _profiler_may_have_caused_it(facts: Facts, best: Estimate) -> Verdict:
 
 
 def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
-    culprit = _culprits(facts.blockers) or "a synchronising call or a copy to the host inside the region"
+    region = next(region for region in facts.regions if region.id == best.region_id)
+    move = facts.blockers[0].fix if facts.blockers else "Move the synchronisation out of the region."
+    if not _blocked(region):
+        move = "Pad to a few bucket sizes (a static cache) and capture one graph for each."
     return Verdict(
         answer=Answer.BLOCKED,
-        sentence=f"Blocked by {culprit}; without it one graph over {_label(facts, best.region_id)} would make a step about "
-        f"{speed_words(best)} faster: {_range(best)}, estimated.",
+        sentence=f"Blocked by {_stops(facts, best.region_id)}; without it one graph over {_label(facts, best.region_id)} would "
+        f"make a step about {speed_words(best)} faster: {_range(best)}, estimated.",
         reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
-        next_step=facts.blockers[0].fix if facts.blockers else "Move the synchronisation out of the region.",
+        next_step=move,
     )
 
 

@@ -145,6 +145,17 @@ def test_signature_counts_differing_steps():
     assert region.signature_match_ratio == pytest.approx(5 / 6)
 
 
+def test_what_a_data_loader_does_to_each_image_is_no_shape_of_the_step():
+    items, calls, ranges = training(steps=6)
+    ranges += [rng(1000 * n + 210, 1000 * n + 300, "enumerate(DataLoader)#x.__next__", "user") for n in range(6)]
+    ranges += [rng(1000 * n + 220, 1000 * n + 230, "aten::resize") | {"shapes": f"[[{n}]]"} for n in range(6)]
+    ranges += [rng(1000 * n + 110, 1000 * n + 140, "aten::add") | {"shapes": "[[8]]"} for n in range(6)]
+    ranges += [rng(1000 * n + 10, 1000 * n + 980, f"ProfilerStep#{n}") | {"shapes": "[]"} for n in range(6)]
+    assert found_in(items, calls, ranges)[1].regions[0].region.shape_signature_count == 1
+    ranges += [rng(1000 * n + 150, 1000 * n + 160, "aten::add") | {"shapes": f"[[{n}]]"} for n in range(6)]
+    assert found_in(items, calls, ranges)[1].regions[0].region.shape_signature_count == 6
+
+
 def test_item_read_is_a_blocker_with_its_line_once():
     items, calls, ranges = training()
     for step in range(5):

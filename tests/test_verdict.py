@@ -118,6 +118,18 @@ def test_a_free_part_that_pays_beats_a_blocked_whole():
     assert any("train.py:47" in reason for reason in verdict.reasons)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "answer"), [(None, "probably"), (2, "probably"), (5, "probably"), (6, "blocked"), (10, "blocked")]
+)
+def test_shapes_that_keep_changing_block_one_graph_over_the_step(shapes, answer):
+    # Ten steps: one odd set of shapes is a last batch; from five odd ones on, half of the steps need another graph.
+    verdict = decide(facts(region(shape_signature_count=shapes)))
+    assert verdict.answer.value == answer
+    if answer == "blocked":
+        assert f"Blocked by input shapes that keep changing ({shapes} sets in 10 steps); without it" in verdict.sentence
+        assert "bucket" in verdict.next_step
+
+
 def test_already_graphed():
     made = facts(
         device={"graphs": GraphCoverage(launch_count=10, item_count=1000, item_ratio=1.0)},

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from advisor.calls import GRAPH
-from advisor.intervals import grouped_union_ns
-from advisor.metrics.gaps import LONG_GAP_NS, synchronising
+from advisor.intervals import grouped_union_ns, union
+from advisor.metrics.gaps import LONG_GAP_NS, data_waits, synchronising
 from advisor.metrics.summary import graphed
 from advisor.model import Cause, IdleByCause, Layer, Layers, Region, RegionKind, SourceSpan
 from advisor.regions.rows import Occurrences, StepWindows
@@ -152,8 +152,14 @@ def _gap_columns(timeline: Timeline, rank: int, device: int) -> tuple[dict[Cause
 
 
 def _shape_hashes(timeline: Timeline, rank: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    ranges = timeline.ranges
-    shaped = ranges[(ranges["rank"] == rank) & ranges["shapes"].notna()].sort_values("start_ns")
+    """Running hash of the shapes of the ops, in order of their start; what a DataLoader does to a batch is not the step's, and a
+    range without any size (ProfilerStep#7 among the ops of old traces) has a name that changes, not a shape."""
+    ranges = timeline.ranges[timeline.ranges["rank"] == rank]
+    waits = ranges[data_waits(ranges)]
+    loading = union(waits["start_ns"], waits["end_ns"])
+    sized = np.append(ranges["shapes"].cat.categories.astype(str).str.contains(r"\d"), False).astype(bool)
+    shaped = ranges[sized[ranges["shapes"].cat.codes.to_numpy()]].sort_values("start_ns")
+    shaped = shaped[loading.within(shaped["start_ns"], shaped["start_ns"] + 1) == 0]
     code = shaped["shapes"].cat.codes.to_numpy().astype(np.uint64)
     name = shaped["name"].cat.codes.to_numpy().astype(np.uint64)
     return shaped["start_ns"].to_numpy(), np.cumsum(_mix(code * np.uint64(1_000_003) + name), dtype=np.uint64)
