@@ -136,6 +136,19 @@ def test_no_period_where_nothing_or_everything_repeats(names):
     assert find_period(np.array(names, dtype=np.int64), np.ones(len(names), np.int64)) is None
 
 
+def test_idle_time_between_steps_that_lie_apart_is_in_no_step():
+    """Steps of 990 ns that begin every 5000 ns: 650 ns from first to last item, 150 of them busy, and 4350 to the next step."""
+    items, calls, ranges = training(steps=5)
+    for rows in (items, calls, ranges):
+        for row in rows:
+            shift = 4000 * (row["start_ns"] // 1000)
+            row["start_ns"], row["end_ns"] = row["start_ns"] + shift, row["end_ns"] + shift
+    _, found = found_in(items, calls, ranges)
+    region = found.regions[0].region
+    assert (region.extent_ns, region.busy_ns, region.idle.total_ns) == (650, 150, 500)
+    assert set(found.step.traced.samples_ns) == {650}
+
+
 def test_signature_counts_differing_steps():
     items, calls, ranges = training(steps=6)
     items[3]["name"] = "other"

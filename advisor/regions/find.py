@@ -39,8 +39,8 @@ def find(timeline: Timeline, rank: int, device: int, *, step_label: str | None =
     """The step and the regions of one device. `step_label` overrides the choice of the step."""
     groups = find_groups(timeline, rank, device)
     chosen = choose_step(timeline, groups, rank, device, step_label)
-    shared = columns(timeline, rank, device)
     windows = chosen.windows if chosen else None
+    shared = _within_steps(columns(timeline, rank, device), windows)
     found = [_step_region(chosen, shared)] if chosen else []
     step_key = chosen.group.key if chosen and chosen.group else ""
     parents = timeline.ranges["parent_id"].fillna(-1).to_numpy(dtype="int64")
@@ -51,6 +51,20 @@ def find(timeline: Timeline, rank: int, device: int, *, step_label: str | None =
             found.append(_group_region(timeline, group, shared, windows, parent))
     step = _step_value(chosen) if chosen else None
     return Found(step, windows, _worth_showing(found, windows), tuple(groups), shared)
+
+
+def _within_steps(shared: Columns, windows: StepWindows | None) -> Columns:
+    """The columns without the idle time before a step that does not follow on another: it is no part of any step."""
+    if windows is None or not windows.count:
+        return shared
+    apart = np.concatenate(([True], windows.start_ns[1:] != windows.end_ns[:-1]))
+    opens = np.isin(shared.start, windows.start_ns[apart])
+    return replace(
+        shared,
+        cause={kind: np.where(opens, 0, ns) for kind, ns in shared.cause.items()},
+        layer={part: np.where(opens, 0, ns) for part, ns in shared.layer.items()},
+        long_gap=np.where(opens, 0, shared.long_gap),
+    )
 
 
 def _step_region(chosen: ChosenStep, shared: Columns) -> FoundRegion:
