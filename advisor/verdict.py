@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Final
 
-from advisor.model import Answer, Attempt, Blocker, Estimate, NumberKind, Outcome, Region, Verdict, Verification
+from advisor.model import Answer, Attempt, Blocker, Cause, Estimate, NumberKind, Outcome, Region, Verdict, Verification
 from advisor.rules import Facts
 from advisor.units import format_count, format_counted, format_ns, format_ratio, format_speedup
 
@@ -147,6 +147,12 @@ def _range(estimate: Estimate) -> str:
     return f"{format_ns(estimate.before_ns)} → {format_ns(estimate.after_ns)} ({format_ns(low)} to {format_ns(high)})"
 
 
+def _estimated(facts: Facts) -> str:
+    """The one step may be the first, which loads libraries and tunes kernels: nothing shows that it is a usual one."""
+    once = facts.clock is None and facts.step is not None and facts.step.count == 1
+    return "estimated from the one step on record, which may be a warm-up" if once else "estimated"
+
+
 def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
     reasons = [f"the step is {_idle_words(facts)}"]
     if free is not best:
@@ -157,7 +163,7 @@ def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
     return Verdict(
         answer=Answer.PROBABLY,
         sentence=f"One graph over {_label(facts, free.region_id)} would probably make a step "
-        f"{speed_words(free)} faster: {_range(free)}, estimated, not verified.",
+        f"{speed_words(free)} faster: {_range(free)}, {_estimated(facts)}, not verified.",
         reasons=tuple(reasons),
         region_id=free.region_id,
         next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
@@ -191,11 +197,25 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
     return Verdict(
         answer=Answer.BLOCKED,
         sentence=f"Blocked by {_stops(facts, best.region_id)}; without it one graph over {_label(facts, best.region_id)} would "
-        f"make a step about {speed_words(best)} faster: {_range(best)}, estimated.",
+        f"make a step about {speed_words(best)} faster: {_range(best)}, {_estimated(facts)}.",
         reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
         next_step=move,
     )
+
+
+_BETWEEN: Final = "Look at what the program does between the steps: data, evaluation, checkpoints."
+
+
+def _between(facts: Facts) -> str:
+    """Words for a GPU that is busy in the steps and idle between them, so that nobody goes looking for slow kernels."""
+    device = facts.device
+    span = device.end_ns - device.start_ns
+    bound = facts.config.busy_ratio_gpu_bound
+    if facts.busy_ratio < bound or not span or device.busy_ns / span >= bound:
+        return ""
+    share = format_ratio(device.busy_ns / span)
+    return f", but with what lies between the steps the GPU is busy only {share} of the recording"
 
 
 def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
@@ -206,18 +226,33 @@ def _not_worth_it(facts: Facts, best: Estimate | None) -> Verdict:
     )
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
-        sentence=f"Not worth it: the step is {_idle_words(facts)}; {most}.",
+        sentence=f"Not worth it: the step is {_idle_words(facts)}; {most}{_between(facts)}.",
         reasons=_other_causes(facts),
         region_id=best.region_id if best else None,
-        next_step=_instead(facts),
+        next_step=_BETWEEN if _between(facts) else _instead(facts),
     )
+
+
+_LONG_GAP_WORDS: Final = {
+    Cause.LAUNCH: "other work of the program on the CPU",
+    Cause.SYNC: "work of the program after synchronisations",
+    Cause.INPUT: "waiting for input",
+    Cause.DEVICE: "work that was queued in time and waited on the device (for another stream, a copy or another GPU)",
+    Cause.PROFILER: "the profiler's own work",
+    Cause.UNKNOWN: "of unknown cause",
+}
+
+
+def _main_cause(facts: Facts) -> Cause:
+    idle = (facts.step_region or facts.device).idle
+    return max(idle.by_cause().items(), key=lambda pair: pair[1])[0]
 
 
 def _long_gaps(facts: Facts) -> Verdict:
     return Verdict(
         answer=Answer.NOT_WORTH_IT,
-        sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, other "
-        f"work of the program on the CPU and not the rate of launches; the GPU is busy "
+        sentence=f"Not worth it yet: {format_ratio(facts.long_gap_ratio)} of the idle time is gaps over 1 ms, "
+        f"{_LONG_GAP_WORDS[_main_cause(facts)]} and not the rate of launches; the GPU is busy "
         f"{format_ratio(facts.busy_ratio)} of the time.",
         reasons=_other_causes(facts),
         next_step=_instead(facts),

@@ -21,6 +21,7 @@ from advisor.model import (
     QualityNote,
     Severity,
     SourceSpan,
+    Step,
     Timing,
     Verification,
 )
@@ -63,6 +64,20 @@ def test_a_bare_trace_of_a_few_long_gaps_is_not_worth_it_yet():
     assert "88.9 % of the idle time is gaps over 1 ms" in verdict.sentence
 
 
+def test_long_gaps_of_queued_work_are_not_blamed_on_the_cpu():
+    verdict = decide(facts(region(idle=IdleByCause(device_ns=900 * US), long_gap_ns=800 * US)))
+    assert "gaps over 1 ms, work that was queued in time and waited on the device" in verdict.sentence
+    assert "on the CPU" not in verdict.sentence
+
+
+def test_an_estimate_from_one_step_says_so():
+    one = Step(id="step", label="step", how="test", count=1, traced=Measurement(samples_ns=(1000 * US,)))
+    assert (
+        "estimated from the one step on record, which may be a warm-up, not verified"
+        in decide(facts(step=one)).sentence
+    )
+
+
 def test_one_kernel_alone_does_not_show_a_busy_gpu():
     busy = region(busy_ns=1000 * US, idle=IdleByCause())
     many = decide(facts(busy, step=None, estimates={}))
@@ -97,6 +112,14 @@ def test_not_worth_it_says_what_fills_the_time():
     assert verdict.answer == Answer.NOT_WORTH_IT
     assert "busy 98.0 %" in verdict.sentence
     assert "0.4 % of a step" in verdict.sentence
+
+
+def test_a_gpu_that_idles_between_its_busy_steps_is_not_sent_to_its_kernels():
+    busy = region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US))
+    made = facts(busy, estimates={"step": estimate(saved_us=4)}, device={"end_ns": 30_000 * US})
+    verdict = decide(made)  # ten steps of 0.98 ms busy in 30 ms
+    assert "with what lies between the steps the GPU is busy only 32.7 % of the recording." in verdict.sentence
+    assert "between the steps" in verdict.next_step
 
 
 def test_blocked_names_the_line_and_what_it_would_gain():
