@@ -147,14 +147,21 @@ def _range(estimate: Estimate) -> str:
     return f"{format_ns(estimate.before_ns)} → {format_ns(estimate.after_ns)} ({format_ns(low)} to {format_ns(high)})"
 
 
+def _once(facts: Facts) -> bool:
+    return facts.clock is None and facts.step is not None and facts.step.count == 1
+
+
 def _estimated(facts: Facts) -> str:
+    return "estimated from a single step" if _once(facts) else "estimated"
+
+
+def _single(facts: Facts) -> tuple[str, ...]:
     """The one step may be the first, which loads libraries and tunes kernels: nothing shows that it is a usual one."""
-    once = facts.clock is None and facts.step is not None and facts.step.count == 1
-    return "estimated from the one step on record, which may be a warm-up" if once else "estimated"
+    return ("one step is on record, and it may be a warm-up",) if _once(facts) else ()
 
 
 def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
-    reasons = [f"the step is {_idle_words(facts)}"]
+    reasons = [f"the step is {_idle_words(facts)}", *_single(facts)]
     if free is not best:
         reasons.append(
             f"{_label(facts, best.region_id)} would give {speed_words(best)}, but "
@@ -198,7 +205,7 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
         answer=Answer.BLOCKED,
         sentence=f"Blocked by {_stops(facts, best.region_id)}; without it one graph over {_label(facts, best.region_id)} would "
         f"make a step about {speed_words(best)} faster: {_range(best)}, {_estimated(facts)}.",
-        reasons=tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
+        reasons=_single(facts) + tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
         next_step=move,
     )
