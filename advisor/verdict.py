@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final
 
@@ -32,9 +32,9 @@ def decide(facts: Facts) -> Verdict:
         return _long_gaps(facts)
     if best is None or not _pays(facts, best):
         return _not_worth_it(facts, best)
-    if _least_speedup(best) < _LEAST_SURE:
+    if _least_speedup(best, facts.regions) < _LEAST_SURE:
         return _profiler_may_have_caused_it(facts, best)
-    sure = free is not None and _pays(facts, free) and _least_speedup(free) >= _LEAST_SURE
+    sure = free is not None and _pays(facts, free) and _least_speedup(free, facts.regions) >= _LEAST_SURE
     if free is not None and sure and (free is best or free.saved_ns >= best.saved_ns / 2):
         return _probably(facts, free, best)
     return _blocked_verdict(facts, best)
@@ -122,24 +122,31 @@ def _label(facts: Facts, region_id: str) -> str:
     return "the whole step" if region.id == "step" else region.label
 
 
-def speed_words(estimate: Estimate) -> str:
+def speed_words(estimate: Estimate, regions: Sequence[Region]) -> str:
     """The factor; from a profiled trace alone a range, since the profiler may have doubled the CPU side of the step."""
     if estimate.kind != NumberKind.PROFILED:
         return format_speedup(estimate.speedup_ratio)
-    low = _least_speedup(estimate)
+    low = _least_speedup(estimate, regions)
     if low < _LEAST_SURE:
         return f"up to {format_speedup(estimate.speedup_ratio)}"
     return f"{format_speedup(low).removesuffix('×')} to {format_speedup(estimate.speedup_ratio)}"
 
 
-def _least_speedup(estimate: Estimate) -> float:
+def _least_speedup(estimate: Estimate, regions: Sequence[Region]) -> float:
     """The smallest factor that fits the evidence. Unprofiled, a step takes at least its GPU work, and at least its CPU work as
-    traced over the worst inflation seen: where the first is the longer, the idle time may be all the profiler's."""
+    traced over the worst inflation seen: where the first is the longer, the idle time may be all the profiler's. Launch-bound
+    gaps over 1 ms, at that speed too, may be work that no graph skips."""
     slowest = estimate.before_ns - estimate.saved_low_ns
-    fastest_now = float(estimate.before_ns)
-    if estimate.kind == NumberKind.PROFILED:
-        fastest_now = max(estimate.before_ns / PROFILER_INFLATION, estimate.after_ns)
-    return fastest_now / max(slowest, 1)
+    if estimate.kind != NumberKind.PROFILED:
+        return estimate.before_ns / max(slowest, 1)
+    fastest_now = max(estimate.before_ns / PROFILER_INFLATION, estimate.after_ns)
+    return float(fastest_now / max(slowest + _long_launch_ns(estimate, regions) / PROFILER_INFLATION, 1))
+
+
+def _long_launch_ns(estimate: Estimate, regions: Sequence[Region]) -> float:
+    """Launch-bound time of a step, inside the region, in gaps over 1 ms."""
+    region = next((one for one in regions if one.id == estimate.region_id), None)
+    return min(region.long_gap_ns, region.idle.launch_ns) * region.occurrences_per_step if region else 0.0
 
 
 def _range(estimate: Estimate) -> str:
@@ -160,17 +167,26 @@ def _single(facts: Facts) -> tuple[str, ...]:
     return ("one step is on record, and it may be a warm-up",) if _once(facts) else ()
 
 
+def _long_words(facts: Facts, estimate: Estimate) -> tuple[str, ...]:
+    ns = _long_launch_ns(estimate, facts.regions)
+    if estimate.kind != NumberKind.PROFILED or ns < 0.1 * estimate.before_ns:
+        return ()
+    return (
+        f"{format_ns(ns)} of a step pass in gaps over 1 ms: other work of the program on the CPU may stay as it is",
+    )
+
+
 def _probably(facts: Facts, free: Estimate, best: Estimate) -> Verdict:
-    reasons = [f"the step is {_idle_words(facts)}", *_single(facts)]
+    reasons = [f"the step is {_idle_words(facts)}", *_single(facts), *_long_words(facts, free)]
     if free is not best:
         reasons.append(
-            f"{_label(facts, best.region_id)} would give {speed_words(best)}, but "
+            f"{_label(facts, best.region_id)} would give {speed_words(best, facts.regions)}, but "
             f"{_stops(facts, best.region_id)} blocks it"
         )
     return Verdict(
         answer=Answer.PROBABLY,
         sentence=f"One graph over {_label(facts, free.region_id)} would probably make a step "
-        f"{speed_words(free)} faster: {_range(free)}, {_estimated(facts)}, not verified.",
+        f"{speed_words(free, facts.regions)} faster: {_range(free)}, {_estimated(facts)}, not verified.",
         reasons=tuple(reasons),
         region_id=free.region_id,
         next_step="`cgadvisor profile script.py` captures the region, measures the real gain and checks the results.",
@@ -204,8 +220,10 @@ def _blocked_verdict(facts: Facts, best: Estimate) -> Verdict:
     return Verdict(
         answer=Answer.BLOCKED,
         sentence=f"Blocked by {_stops(facts, best.region_id)}; without it one graph over {_label(facts, best.region_id)} would "
-        f"make a step about {speed_words(best)} faster: {_range(best)}, {_estimated(facts)}.",
-        reasons=_single(facts) + tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
+        f"make a step about {speed_words(best, facts.regions)} faster: {_range(best)}, {_estimated(facts)}.",
+        reasons=_single(facts)
+        + _long_words(facts, best)
+        + tuple(f"{blocker.title}: {blocker.fix}" for blocker in facts.blockers[:3]),
         region_id=best.region_id,
         next_step=move,
     )

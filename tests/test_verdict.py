@@ -47,6 +47,18 @@ def test_from_a_profiled_trace_alone_the_factor_is_a_range():
     assert "would probably make a step 2.3 to 5.0× faster" in decide(facts(estimates={"step": sharp})).sentence
 
 
+def test_of_the_smallest_factor_long_gaps_may_stay_in_the_step():
+    # 10 ms as traced, 4 of them in long gaps; 1.5 ms expected and 1.8 at worst after. At 2.1 times inflation a step takes 4.76 ms
+    # and the gaps 1.90: 4.762 / (1.8 + 1.905) = 1.29, where 4.76 / 1.8 = 2.6 took every gap for a launch gap.
+    long = msgspec.structs.replace(
+        estimate(saved_us=8500, before_us=10_000), kind=NumberKind.PROFILED, saved_low_ns=8200 * US
+    )
+    step = region(busy_ns=1500 * US, idle=IdleByCause(launch_ns=8500 * US), long_gap_ns=4000 * US)
+    verdict = decide(facts(step, estimates={"step": long}))
+    assert "make a step 1.29 to 6.7× faster" in verdict.sentence
+    assert any(reason.startswith("4.00 ms of a step pass in gaps over 1 ms") for reason in verdict.reasons)
+
+
 def test_idle_time_the_profiler_may_have_made_is_cannot_tell():
     # 1000 µs as traced, 600 µs of GPU work: at 2.1 times inflation the CPU needs 476 µs, and the GPU never waits.
     region_ = region(busy_ns=590 * US, idle=IdleByCause(launch_ns=410 * US))

@@ -87,7 +87,7 @@ def _big(content: RunContent) -> Big | None:
     if answer in (Answer.PROBABLY, Answer.BLOCKED) and estimate is not None and estimate.saved_ns > 0:
         caption = "faster once unblocked" if answer == Answer.BLOCKED else "faster step"
         caption += ", by a profiled trace" if estimate.kind == NumberKind.PROFILED else ""
-        return Big(speed_words(estimate).replace(" to ", "–"), caption, "estimated")
+        return Big(speed_words(estimate, content.analysis.regions).replace(" to ", "–"), caption, "estimated")
     figures = step_figures(content)
     if answer == Answer.ALREADY_GRAPHED and content.device is not None:
         return Big(format_ratio(content.device.graphs.item_ratio), "of the work is in graphs", "profiled")
