@@ -15,6 +15,8 @@ from advisor.units import format_count, format_counted, format_ns, format_ratio,
 # (docs/estimate.md). The tool's own trace pass is dearer, but its times are clocked again without a profiler.
 PROFILER_INFLATION = 2.1
 _LEAST_SURE = 1.05
+_BASIS: Final = frozenset({"busy", "idle", "causes", "launches"})  # without these nothing can be said
+_GAIN: Final = frozenset({"estimate"})  # without it a busy GPU can still be told, and that graphs are in use
 _GRAPHED = 0.9  # of the items inside replays: the program is graphed, what is left are copies and edges
 
 
@@ -30,6 +32,8 @@ def decide(facts: Facts) -> Verdict:
         return _without_step(facts)
     if _mostly_long_gaps(facts):
         return _long_gaps(facts)
+    if best is None and facts.busy_ratio < facts.config.busy_ratio_gpu_bound and (refusal := _refusal(facts, _GAIN)):
+        return refusal
     if best is None or not _pays(facts, best):
         return _not_worth_it(facts, best)
     if _least_speedup(best, facts.regions) < _LEAST_SURE:
@@ -54,8 +58,9 @@ def with_verification(verdict: Verdict, verification: Verification | None) -> Ve
     return _failed(failed, verdict) if failed is not None else verdict
 
 
-def _refusal(facts: Facts) -> Verdict | None:
-    needed = facts.forbidden & {"busy", "idle", "causes", "launches"}
+def _refusal(facts: Facts, claims: frozenset[str] = _BASIS) -> Verdict | None:
+    """Cannot tell, when the recording cannot support one of the claims."""
+    needed = facts.forbidden & claims
     if not needed:
         return None
     notes = [note for note in facts.quality if set(note.forbids) & needed]

@@ -182,6 +182,18 @@ def test_cannot_tell_when_the_trace_forbids_the_claim(claim):
     assert "246 launches" in verdict.sentence
 
 
+def test_without_an_estimate_an_idle_gpu_is_cannot_tell_and_a_busy_one_still_not_worth_it():
+    note = QualityNote(
+        id="x", severity=Severity.WARNING, count=5, message="5 of 100 launches have no GPU item", forbids=("estimate",)
+    )
+    barred = {"estimates": {}, "quality": (note,), "forbidden": frozenset({"estimate"})}
+    idle = decide(facts(**barred))
+    assert idle.answer == Answer.CANNOT_TELL
+    assert "5 of 100 launches" in idle.sentence
+    busy = region(busy_ns=980 * US, idle=IdleByCause(device_ns=20 * US))
+    assert decide(facts(busy, **barred)).answer == Answer.NOT_WORTH_IT
+
+
 def test_nothing_repeats_is_cannot_tell_unless_the_gpu_is_busy():
     assert decide(facts(step=None, estimates={}, device={"graphs": GraphCoverage()})).answer == Answer.CANNOT_TELL
     busy = facts(region(busy_ns=990 * US, idle=IdleByCause(device_ns=10 * US)), step=None, estimates={})
