@@ -594,3 +594,79 @@ def test_a_training_module_does_not_replay_because_gradients_end_at_its_edge(tmp
     text = MODULE.replace(".eval()", "").replace("with torch.no_grad():", "if True:")
     found = verify(tmp_path, text, "", "", module="Sequential")
     assert found.outcome is Outcome.NO_REPLAY
+
+
+SLOTS = """
+class Batch:
+    __slots__ = ("x", "y")
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+class Mean:
+    __slots__ = ("value", "weight")
+    def __init__(self):
+        self.value, self.weight = torch.zeros(()), torch.ones(8)
+    def push(self, value):
+        self.value = 0.9 * self.value + 0.1 * value
+mean = Mean()
+"""
+
+
+def test_batches_with_slots_are_inputs(tmp_path: Path) -> None:
+    text = program(
+        dedent(SLOTS)
+        + dedent("""
+    for i in range(60):
+        batch = Batch(data[i].clone(), target[i].clone())
+        out = batch.x * 2 + batch.y
+        print(out)
+    """)
+    )
+    found = verify(tmp_path, text, "out = batch", "out = batch")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_a_mean_in_slots_that_a_replay_leaves_out_is_seen(tmp_path: Path) -> None:
+    text = program(
+        dedent(SLOTS)
+        + dedent("""
+    for i in range(60):
+        x = data[i].clone()
+        out = x * 2
+        mean.push(out.mean())
+        print(out)
+    """)
+    )
+    found = verify(tmp_path, text, "out = x", "mean.push")
+    assert found.outcome is Outcome.DIFFERS, found.message
+
+
+def test_a_slot_rebound_after_the_warm_up_falls_back(tmp_path: Path) -> None:
+    text = program(
+        dedent(SLOTS)
+        + dedent("""
+    for i in range(60):
+        x = data[i].clone()
+        if i == 8:
+            mean.weight = torch.full((8,), 2.0)
+        out = x * mean.weight
+        print(out)
+    """)
+    )
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.replay_count == 3 and found.fallback_count == 4 + 9
+
+
+@pytest.mark.parametrize("batch", ['{"x": data[i].clone()}', "types.SimpleNamespace(x=data[i].clone())"])
+def test_what_is_put_into_a_moving_batch_arrives_in_the_capturing_step_too(tmp_path: Path, batch: str) -> None:
+    item = '["out"]' if batch.startswith("{") else ".out"
+    text = program(f"""
+    import types
+    def double(batch):
+        return 2 * (batch["x"] if isinstance(batch, dict) else batch.x)
+    for i in range(60):
+        batch = {batch}
+        batch{item} = double(batch)
+        print(batch{item})
+    """)
+    found = verify(tmp_path, text, f"batch{item} = double", f"batch{item} = double")
+    assert found.outcome in EQUAL, found.message

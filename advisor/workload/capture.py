@@ -286,7 +286,8 @@ class SpanRuntime:
         capture.restore_paths()
         self.ins = {}
         recording.run_first()
-        self.outs.update(recording.outputs(local, glob))
+        # Attributes and items go into the user's own objects, not into the copies that the captured statements saw.
+        self.outs.update(recording.outputs({**local, **self.outs}, glob))
         self.gives = True
         self.replay_count += 1
         self.conductor.captured(recording)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,11 +31,11 @@ def get_step(owner: Any, step: str) -> Any:
             return owner[ast.literal_eval(step[1:-1])] if isinstance(owner, dict | list | tuple) else MISSING
         except (KeyError, IndexError, TypeError):
             return MISSING
-    name, own = step[1:], getattr(owner, "__dict__", None)
-    if own is None:
-        return MISSING
+    name, own = step[1:], getattr(owner, "__dict__", {})
     if name in own:
         return own[name]
+    if isinstance(getattr(type(owner), name, None), types.MemberDescriptorType):  # a slot runs none of the user's code
+        return getattr(owner, name, MISSING)
     if isinstance(owner, torch.nn.Module):
         for store in ("_parameters", "_buffers", "_modules"):
             held = own.get(store)

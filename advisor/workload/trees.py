@@ -114,11 +114,16 @@ def _key_step(key: object, index: int) -> str:
 
 
 def _attribute_names(value: object) -> list[str]:
-    """Of an object of a Python class; those of a dataclass may lie in slots."""
+    """Of an object of a Python class: its own attributes and its slots."""
     if type(value).__module__ == "builtins":
         return []
-    slots = [one.name for one in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    slots = [name for kind in type(value).__mro__ if "__slots__" in vars(kind) for name in _slots_of(kind)]
     return list(dict.fromkeys([*getattr(value, "__dict__", ()), *(name for name in slots if hasattr(value, name))]))
+
+
+def _slots_of(kind: type) -> Iterator[str]:
+    """The slots a class adds, private ones by their full names."""
+    return (name for name, one in vars(kind).items() if isinstance(one, types.MemberDescriptorType))
 
 
 def replaced(value: object, path: tuple[str, ...], new: Mapping[tuple[str, ...], object]) -> object:
