@@ -670,3 +670,43 @@ def test_what_is_put_into_a_moving_batch_arrives_in_the_capturing_step_too(tmp_p
     """)
     found = verify(tmp_path, text, f"batch{item} = double", f"batch{item} = double")
     assert found.outcome in EQUAL, found.message
+
+
+def test_a_name_the_span_is_done_with_says_nothing_about_the_loops_own(tmp_path: Path) -> None:
+    text = program("""
+    config = {"bias": 0.0}
+    model = nn.Linear(8, 1)
+    def bias():
+        return config["bias"]
+    def infer(x):
+        y = model(x)
+        return y.mean() + bias()
+    with torch.no_grad():
+        for i in range(60):
+            x = data[i].clone()
+            config["bias"] = i * 0.1
+            y = infer(x)
+            print(y)
+    """)
+    found = verify(tmp_path, text, "y = model", "return y", loop="for i in")
+    assert found.outcome is Outcome.DIFFERS
+    assert found.equality is not None and found.equality.first_name == "y"
+
+
+def test_what_an_eager_step_left_behind_misleads_the_graph_and_is_seen(tmp_path: Path) -> None:
+    """A replay writes where the captured step's attribute lay; an eager step binds the attribute to another tensor."""
+    text = program("""
+    class Encoder:
+        def encode(self, x):
+            self.code = x * 2
+    encoder = Encoder()
+    for i in range(60):
+        x = data[i].clone()
+        encoder.encode(x)
+        out = encoder.code + 1
+        print(out)
+    """)
+    found = verify(tmp_path, text, "encoder.encode(x)", "encoder.encode(x)", loop="for i in")
+    assert found.outcome is Outcome.DIFFERS
+    # 5 + 1 + 6 steps, then blocks of 3: replayed, eager, and the end of the second replayed one
+    assert found.equality is not None and found.equality.first_step == 12 + 3 * 3 - 1

@@ -70,6 +70,47 @@ class Meter:
 def note(v):
     Meter.sum = Meter.sum + v
 """,
+    "global note.calls": """
+def note(v):
+    note.calls += 1
+note.calls = 0
+""",
+    "len(global note(0))": """
+def note(v, seen=[]):
+    seen.append(1)
+""",
+    "len(global Meter.update(0))": """
+class Meter:
+    def update(self, v, seen=[]):
+        seen.append(1)
+note = Meter().update
+""",
+    "optimizer 0.calls": """
+class Optimizer(torch.optim.SGD):
+    calls = 0
+    def step(self, closure=None):
+        self.calls += 1
+optimizer = Optimizer([torch.zeros(1)])
+optimizer.calls = 0
+def note(v):
+    optimizer.step()
+""",
+    "optimizer 0.state['calls']": """
+class Optimizer(torch.optim.SGD):
+    def step(self, closure=None):
+        self.state["calls"] += 1
+optimizer = Optimizer([torch.zeros(1)])
+optimizer.state["calls"] = 0
+def note(v):
+    optimizer.step()
+""",
+    "global kept": """
+import numpy
+kept = numpy.zeros((64, 4096))
+place = iter(range(64))
+def note(v):
+    kept[next(place)] = 1.0
+""",
     "Net[0].calls": """
 class Net(torch.nn.Module):
     def __init__(self):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -25,6 +26,8 @@ _CLOSED: Final = frozenset({"torch", "numpy", "pandas", "nvtx", "advisor"})
 # What hands out batches reads ahead, in threads and processes of its own: what it holds is no state of the step.
 _SEALED: Final = (Module, Optimizer, DataLoader, Dataset, Sampler, types.ModuleType, types.FunctionType)
 _TORCHS_OWN: Final = frozenset(vars(Module()))
+_OPTIMIZERS_OWN: Final = frozenset(vars(torch.optim.SGD([torch.zeros(1)])))
+_ARRAY_SAMPLE: Final = 1 << 20
 LookInto = Callable[[object], bool]
 Leaf = tuple[str, Any]
 
@@ -40,8 +43,9 @@ def leaves(user_modules: frozenset[str], local: Mapping[str, Any], look_into: Lo
                 yield from _of_value(f"{where}{key}", value, user_modules, local, look_into, space is local)
     for key, value in list(local.items()):
         if isinstance(value, types.FunctionType) and not key.startswith("_cga"):
-            yield from _of_closure(f"{PREFIX}{key}", value, local, look_into)
+            yield from _of_function(f"{PREFIX}{key}", value, local, look_into)
     yield from _of_modules(user_modules, look_into)
+    yield from _of_optimizers(user_modules, look_into)
 
 
 def prefix(module: str) -> str:
@@ -59,12 +63,24 @@ def _of_value(
 ) -> Iterator[Leaf]:
     if isinstance(value, types.FunctionType):
         if value.__module__ in user_modules:
-            yield from _of_closure(text, value, local, look_into)
+            yield from _of_function(text, value, local, look_into)
     elif isinstance(value, type):
         if value.__module__ in user_modules:
-            yield from _of_class(text, value, look_into)
+            yield from _of_class(text, value, local, look_into)
     elif not is_frame:  # else it is a name of the loop's frame, and compared as one
         yield from _flat(text, value, look_into)
+
+
+def _of_function(
+    text: str, function: types.FunctionType, local: Mapping[str, Any], look_into: LookInto
+) -> Iterator[Leaf]:
+    """What a function keeps from one call to the next: its closure, its attributes, the values of its defaults."""
+    yield from _of_closure(text, function, local, look_into)
+    defaults = {f"({index})": value for index, value in enumerate(function.__defaults__ or ())}
+    kept = {f".{name}": value for name, value in vars(function).items() if not name.startswith("__")}
+    for name, value in {**kept, **defaults, **(function.__kwdefaults__ or {})}.items():
+        if not isinstance(value, (*trees.NUMBERS, Module)) or name in kept:
+            yield from _flat(f"{text}{name}", value, look_into)
 
 
 def _of_closure(
@@ -80,9 +96,12 @@ def _of_closure(
             yield from _flat(f"{text}.{name}", value, look_into)
 
 
-def _of_class(text: str, kind: type, look_into: LookInto) -> Iterator[Leaf]:
+def _of_class(text: str, kind: type, local: Mapping[str, Any], look_into: LookInto) -> Iterator[Leaf]:
     for name, value in list(vars(kind).items()):
-        if not name.startswith("__") and not callable(value) and not hasattr(type(value), "__get__"):
+        function = getattr(value, "__func__", value)
+        if isinstance(function, types.FunctionType):
+            yield from _of_function(f"{text}.{name}", function, local, look_into)
+        elif not name.startswith("__") and not callable(value) and not hasattr(type(value), "__get__"):
             yield from _flat(f"{text}.{name}", value, look_into)
 
 
@@ -96,6 +115,17 @@ def _of_modules(user_modules: frozenset[str], look_into: LookInto) -> Iterator[L
             for name, value in list(vars(child).items()):
                 if name not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
                     yield from _flat(f"{owner}.{name}", value, look_into)
+
+
+def _of_optimizers(user_modules: frozenset[str], look_into: LookInto) -> Iterator[Leaf]:
+    """Attributes of the script's own optimizers, and state under names instead of parameters."""
+    for number, optimizer in enumerate(state.REGISTRY.live_optimizers()):
+        text = f"optimizer {number}"
+        held = {f".state[{key!r}]": value for key, value in optimizer.state.items() if isinstance(key, str)}
+        if type(optimizer).__module__ in user_modules:
+            held |= {f".{name}": value for name, value in vars(optimizer).items() if name not in _OPTIMIZERS_OWN}
+        for name, value in held.items():
+            yield from _flat(f"{text}{name}", value, look_into)
 
 
 def roots(user_modules: frozenset[str], local: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -112,7 +142,7 @@ def roots(user_modules: frozenset[str], local: Mapping[str, Any]) -> Iterator[tu
 def library_tensors(
     roots: Iterable[tuple[str, object]], limit: int = _MAX_VISITS
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that objects of libraries hold, wherever below `roots` they lie: an average of the weights, a cache.
+    """Tensors and large arrays below `roots`, in objects of libraries too: an average of the weights, a cache.
 
     Of such objects only tensors count: their Python values are counters of calls, times, handles. At most `limit` objects
     are looked at, the nearest first.
@@ -123,11 +153,23 @@ def library_tensors(
         if not todo:
             return
         text, value = todo.popleft()
-        if isinstance(value, torch.Tensor):
-            yield text, value
+        array = value if isinstance(value, torch.Tensor) else _large_array(value)
+        if array is not None:
+            yield text, array
         elif id(value) not in seen and trees.is_short(value) and not isinstance(value, (*_SEALED, type)):
             seen.add(id(value))
             todo.extend((f"{text}{step}", child) for step, child in trees.children_of(value, _is_open))
+
+
+def _large_array(value: object) -> torch.Tensor | None:
+    """Evenly spread values of a numeric array that is too large to be told by its bytes."""
+    if not isinstance(value, np.ndarray) or value.nbytes <= trees.MAX_BYTES or value.dtype.kind not in "biufc":
+        return None
+    sample = value.flat[:: value.size // _ARRAY_SAMPLE + 1]
+    try:
+        return torch.from_numpy(sample)
+    except TypeError:  # a width that torch does not have
+        return torch.from_numpy(np.frombuffer(sample.tobytes(), dtype=np.uint8).copy())
 
 
 def _is_open(value: object) -> bool:

@@ -17,6 +17,7 @@ import torch
 Leaves = dict[tuple[str, ...], Any]
 MAX_ENTRIES: Final = 256  # a longer container is judged by its identity and length alone
 MAX_DEPTH: Final = 5
+MAX_BYTES: Final = 1 << 20  # of an array that is told by its content
 _MAX_KEY: Final = 1 << 40  # a larger integer is an id() or a hash
 NUMBERS: Final = (bool, int, float, complex, str, bytes, type(None))
 _OPAQUE: Final = (
@@ -85,7 +86,7 @@ def _plain(value: object) -> object:
     """numpy scalars and arrays by content, everything else by identity."""
     if type(value).__module__ == "numpy":
         data = getattr(value, "tobytes", None)
-        if data is not None and getattr(value, "nbytes", 1 << 30) <= 1 << 20:
+        if data is not None and getattr(value, "nbytes", 1 << 30) <= MAX_BYTES:
             return data()
     return Opaque(value)
 

@@ -62,6 +62,7 @@ class Child:
     def __post_init__(self) -> None:
         self._began = time.perf_counter_ns()
         self._names = SpanNames()
+        self._dead: tuple[str, ...] = ()  # names of the loop's frame; another function's say nothing about the loop's
         self._hidden: frozenset[str] = frozenset()
         self._span_module = "__main__"
         self._side_stream: int | None = None
@@ -126,7 +127,7 @@ class Child:
             if loop is not None:
                 file.inject[spans.STEP_NAME] = self.session
             if file.label == self.spec.span_file and self.spec.first_line and self.spec.strategy == "in_place":
-                self._wrap(tree, file)
+                self._wrap(tree, file, loop[0] if loop is not None else None)
             elif any(fix.file == file.label for fix in self.spec.fixes):
                 self._edit_only(tree, file)
         except (spans.SpanError, ValueError) as error:
@@ -143,7 +144,7 @@ class Child:
             return None
         return spans.find_loop(tree, self.spec.loop_line)
 
-    def _wrap(self, tree: ast.Module, file: SourceFile) -> None:
+    def _wrap(self, tree: ast.Module, file: SourceFile, loop_scope: Scope | None) -> None:
         found = spans.locate(tree, self.spec.first_line, self.spec.last_line)
         found = self._apply_fixes(tree, file, found)
         spans.lift_return(found)
@@ -152,6 +153,8 @@ class Child:
         self._span_module = file.module
         self._hidden = effects.hidden_names(tree, found.statements)
         self._names = spans.span_names(tree, found)
+        if not self.spec.loop_line or loop_scope is found.scope:
+            self._dead = self._names.dead
         self._make_runtime(SpanSpec(self._label(), self._names, spans.rebindable(found.scope)))
         file.inject[spans.SPAN_NAME] = self.session.runtime
         spans.wrap_span(tree, found, self._names)
@@ -238,7 +241,7 @@ class Child:
             failed=self.failed,
             suspects=self._suspects(),
             effects=tuple(f"{self.spec.span_file}:{line} {kind} {text}" for line, kind, text in self.effects),
-            dead_names=self._names.dead,
+            dead_names=self._dead,
             optimizers=optimizer_facts(self.labels),
             lr_changed=session.lr_changed,
             wall_ns=time.perf_counter_ns() - self._began,

@@ -27,7 +27,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happens at which step. The same in every child, so that fingerprints of equal steps compare.
 
     `warmup` eager steps, one that captures, `checks` replayed and fingerprinted steps, then `blocks` timed blocks of
-    `block` steps, replayed and eager in turn; the state is fingerprinted again after every fourth block.
+    `block` steps, replayed and eager in turn; the state is fingerprinted again after every third
+    and fourth block of four.
 
     Seven: scripts log every 10, 50 or 100 steps, and with two blocks of five the step that logs would always be a replayed
     one. Its `loss.item()` drains the device, and the step after it starts late.
@@ -86,7 +87,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the state is fingerprinted after `step`."""
         if step < self.timing_start:
             return step >= self.warmup - 2
-        return (step + 1 - self.timing_start) % (4 * self.block) == 0
+        # behind a replayed block, where what an eager one left behind may have misled the graph, and behind an eager one
+        return (step + 1 - self.timing_start) % (4 * self.block) in (0, 3 * self.block)
 
     def fitted(self, steps: int | None) -> Schedule:
         """The schedule for a loop of `steps` iterations in all; unchanged when that is unknown or enough."""
