@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from verify_harness import dedent, fix, line_of, verify
 
 from advisor.model import EqualityOutcome, Outcome
@@ -710,3 +711,189 @@ def test_what_an_eager_step_left_behind_misleads_the_graph_and_is_seen(tmp_path:
     assert found.outcome is Outcome.DIFFERS
     # 5 + 1 + 6 steps, then blocks of 3: replayed, eager, and the end of the second replayed one
     assert found.equality is not None and found.equality.first_step == 12 + 3 * 3 - 1
+
+
+CHANGES = {
+    "another function": ("act = torch.sin if i < 2 else torch.tanh if i != 8 else torch.cos", "act(x)"),
+    "another function of the script": ("act = first if i < 2 else second if i != 8 else third", "act(x)"),
+    "a leaf that wants its gradient": ("x.requires_grad_(i == 8)", "double(x)"),
+    "gradients switched on": ("torch.set_grad_enabled(i == 8)", "x * (2 if torch.is_grad_enabled() else 3)"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changes_once_after_the_warm_up_falls_back(tmp_path: Path, what: str) -> None:
+    text = program(f"""
+    def first(x): return x.sin()
+    def second(x): return x.tanh()
+    def third(x): return x.cos()
+    def double(x): return x * 3 if x.requires_grad else x * 2
+    for i in range(60):
+        x = data[i].clone()
+        {CHANGES[what][0]}
+        out = {CHANGES[what][1]}
+        out = out.detach()
+        print(out)
+    """)
+    with torch.enable_grad():  # the script leaves it switched off
+        found = verify(tmp_path, text, "out = " + CHANGES[what][1], "out = out.detach")
+    assert found.outcome in EQUAL, found.message
+    assert found.fallback_count == 1
+
+
+NAMES = {
+    "an attribute of the class": ("Net.weight", "weight", ""),
+    "an attribute of a parent class": ("Net.weight", "weight", "class Net(Net): pass"),
+    "a private attribute": ("self.__weight", "__weight", ""),
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+@pytest.mark.parametrize("value", ["2.0", "torch.full((8,), 2.0)"])
+def test_an_attribute_that_changes_after_the_warm_up_falls_back(tmp_path: Path, what: str, value: str) -> None:
+    target, name, more = NAMES[what]
+    text = (
+        program(f"""
+    class Net:
+        {name} = torch.ones(8) if "torch" in "{value}" else 1.0
+        def step(self, i):
+            if i == 8:
+                {target} = {value}
+            out = data[i] * self.{name}
+            return out
+    {more}
+    net = Net()
+    for i in range(60):
+        out = net.step(i)
+        print(out)
+    """)
+        .replace("data[i] *", "x *")
+        .replace("if i == 8", "x = data[i]; rare = i == 8\n        if rare")
+    )
+    found = verify(tmp_path, text, "out = x", "out = x", loop="for i")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    assert (found.replay_count, found.fallback_count) == (3, 4 + 9)
+
+
+def test_a_moving_attribute_of_the_class_stays_one(tmp_path: Path) -> None:
+    text = program("""
+    class Net:
+        def step(self):
+            out = self.batch * 2
+            return out
+    net = Net()
+    for i in range(60):
+        Net.batch = data[i].clone()
+        out = net.step()
+        print(out, "batch" in vars(net))
+        assert "batch" not in vars(net)
+    """)
+    found = verify(tmp_path, text, "out = self", "out = self", loop="for i")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_one_of_several_nets_is_replayed_for_itself_alone(tmp_path: Path) -> None:
+    text = program("""
+    nets = [nn.Linear(8, 8) for _ in range(3)]
+    for i in range(60):
+        x, net = data[i].clone(), nets[i % 3]
+        with torch.no_grad():
+            out = net(x)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "with torch", "out = net", loop="for i in")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    assert (found.replay_count, found.fallback_count) == (6, 10)
+
+
+def test_a_tensor_that_is_none_in_every_other_step_is_replayed_when_it_is_there(tmp_path: Path) -> None:
+    text = program("""
+    for i in range(60):
+        x = data[i].clone()
+        mask = target[i].clone() if i % 2 else None
+        out = x * 2 if mask is None else x * mask
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    assert (found.replay_count, found.fallback_count) == (7, 9)
+
+
+@pytest.mark.parametrize("write", ["x.mul_(2.0)", "x[:, 1].mul_(2.0)", "x.view(-1)[2:4].zero_()"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_inference_tensor_written_in_place_is_written_back(tmp_path: Path, write: str, inside: bool) -> None:
+    text = program(f"""
+    for i in range(60):
+        with torch.inference_mode():
+            x = data[i].clone()
+        with torch.inference_mode():  # whole
+            {write}
+            out = x + 1
+        print(out, x)
+    """)
+    first, last = (write, "out = x") if inside else ("    with torch.inference_mode():\n        " + write, "out = x")
+    first = write if inside else "with torch.inference_mode():  #"
+    if not inside:
+        text = text.replace("with torch.inference_mode():\n        " + write, f"{first}\n        {write}")
+    found = verify(tmp_path, text, first, last)
+    assert found.outcome in EQUAL, found.message
+
+
+TUPLES = {
+    "its own constructor": "class Pair(tuple):\n    def __new__(cls, a, b): return super().__new__(cls, (a, b))",
+    "a named tuple's": """
+from collections import namedtuple
+class Pair(namedtuple("Pair", "a b c")):
+    def __new__(cls, a, b): return super().__new__(cls, a, b, 1)
+""",
+}
+
+
+@pytest.mark.parametrize("kind", TUPLES)
+def test_tuples_with_a_constructor_of_their_own(tmp_path: Path, kind: str) -> None:
+    text = program(
+        dedent(TUPLES[kind])
+        + dedent("""
+    def double(pair):
+        return Pair(pair[0] * 2, pair[1])
+    for i in range(60):
+        pair = Pair(data[i].clone(), target[i].clone())
+        out = double(pair)
+        print(out[0] + out[1])
+    """)
+    )
+    found = verify(tmp_path, text, "out = double", "out = double", loop="for i in")
+    assert found.outcome in EQUAL, found.message
+
+
+def test_an_input_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
+    text = program("""
+    import types
+    def double(batch):
+        return batch["x"] * 2
+    for i in range(60):
+        batch = types.MappingProxyType({"x": data[i].clone()})
+        out = double(batch)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = double", "out = double")
+    assert found.outcome is Outcome.BLOCKED and "cannot be copied" in found.message
+
+
+def test_a_module_whose_calls_are_the_span_can_be_pickled_and_copied(tmp_path: Path) -> None:
+    text = (
+        MODULE
+        + "    "
+        + "; ".join(
+            (
+                "import copy, inspect, io",
+                "torch.save(net, io.BytesIO())",
+                "twin = copy.deepcopy(net)",
+                "twin[0].bias.data.zero_()",
+            )
+        )
+        + "\n    kept.append(twin(x).detach())\n    assert 'input' in inspect.signature(net.forward).parameters\n"
+    )
+    found = verify(tmp_path, text, "", "", module="Sequential")
+    assert found.outcome in EQUAL, found.message
+    assert found.replay_count == 16 and found.fallback_count == 0

@@ -363,3 +363,31 @@ def test_skipping_with_live_ins_and_live_outs_changes_nothing(
     rest.update({name: inside[name] for name in found.live_out if name in inside})
     exec("\n".join([*lines[last + 1 :], "end = (a, b, c, d)"]), rest)
     assert rest["end"] == plain["end"]
+
+
+def test_private_attributes_go_by_the_names_they_are_stored_under() -> None:
+    found = names_of(
+        """
+        class _Net:
+            def step(self, x):
+                self.__h = self.__h + x.__len__()
+                print(self.other.__y)
+        """,
+        3,
+        4,
+        function=True,
+    )
+    assert Path("self", ("._Net__h",)) in found.path_reads and found.path_writes == (Path("self", ("._Net__h",)),)
+    assert Path("self", (".other", "._Net__y")) in found.path_reads and Path("x", (".__len__",)) in found.path_reads
+    assert not found.refusals
+
+
+def test_private_names_of_variables_are_refused() -> None:
+    text = """
+    class Net:
+        def step(self, x):
+            __h = x
+            return __h
+    """
+    assert "`__h`" in names_of(text, 3, 3, function=True).refusals[0].reason
+    assert not names_of("__h = x\nprint(__h)", 1, 1).refusals

@@ -21,8 +21,8 @@ from advisor.workload import trees
 from advisor.workload.flow import Path
 from advisor.workload.graphs import Device
 from advisor.workload.liveness import SpanNames
-from advisor.workload.paths import MISSING, get_step, resolve, set_step
-from advisor.workload.replay import Carried, Inputs, Output, Recording, Staged, Switches
+from advisor.workload.paths import MISSING, class_of, get_step, resolve, set_step
+from advisor.workload.replay import Carried, Inputs, Output, Recording, Staged, Switches, ambience
 from advisor.workload.state import Grads, StepWatch, parameters, tensor_attributes
 from advisor.workload.trees import Leaves, Opaque
 
@@ -191,7 +191,7 @@ class SpanRuntime:
                     self._loose.add(path)  # another object in every step: its identity says nothing
             else:
                 _remember(self._seen_in, path, leaf)
-        self._previous = fresh
+        self._previous |= fresh  # a tensor that is None in between is watched on
 
     # --- capture -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,10 @@ class SpanRuntime:
         if not self.switches.stage_inputs:
             staged = [Staged(item.path, item.tensor, False) for item in staged]
         capture = _Capture(self, leaves, {item.path: item for item in staged}, local)
-        self._substitute(capture, local, glob)
+        try:
+            self._substitute(capture, local, glob)
+        except (TypeError, AttributeError) as error:
+            self.conductor.refuse("hidden-input", f"an input that moves every step cannot be copied: {error}")
         if self.switches.register_generators:
             values = (local.get(name, glob.get(name)) for name in self._watched)
             capture.generators = tuple(value for value in values if isinstance(value, torch.Generator))
@@ -287,7 +290,10 @@ class SpanRuntime:
         self.ins = {}
         recording.run_first()
         # Attributes and items go into the user's own objects, not into the copies that the captured statements saw.
-        self.outs.update(recording.outputs({**local, **self.outs}, glob))
+        try:
+            self.outs.update(recording.outputs({**local, **self.outs}, glob))
+        except (TypeError, AttributeError) as error:
+            self.conductor.refuse("hidden-input", f"what the span leaves behind cannot be copied: {error}")
         self.gives = True
         self.replay_count += 1
         self.conductor.captured(recording)
@@ -325,6 +331,7 @@ class _Capture:
     swapped: dict[str, Any] = field(default_factory=dict)
     swapped_globals: dict[str, Any] = field(default_factory=dict)
     generators: tuple[torch.Generator, ...] = ()
+    ambience: tuple[bool, ...] = field(default_factory=ambience)
     _paths: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -375,6 +382,7 @@ class _Capture:
         recording = Recording(device, self.graph, inputs, self.grads, self.watch, self.runtime.switches)
         recording.capture_ns, recording.instantiate_ns = capture_ns, instantiate_ns
         recording.pool_bytes = max(0, device.reserved_bytes() - self.reserved)
+        recording.ambience = self.ambience
         recording.hazards = self.runtime.conductor.hazard
         recording.outputs_of = self._outputs(local, glob)
         recording.unbound = tuple(name for name in self.deletable if name not in local)
@@ -403,8 +411,16 @@ class _Capture:
         if owner is MISSING:
             return
         step = path.steps[-1]
+        if step.startswith(".") and step[1:] not in getattr(owner, "__dict__", {}):
+            owner = self._class_holding(owner, step) or owner
         self._paths.append((owner, step, get_step(owner, step), value))
         set_step(owner, step, value)
+
+    @staticmethod
+    def _class_holding(owner: Any, step: str) -> type | None:
+        """The class, when the attribute is one of the class itself: setting it on the object would hide the class's."""
+        kind = class_of(owner, step[1:])
+        return None if kind is None or get_step(kind, step) is not get_step(owner, step) else kind
 
     def restore_paths(self) -> None:
         """Put the user's own values back where the span has left the substitutes."""

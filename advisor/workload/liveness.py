@@ -65,6 +65,7 @@ def analyse(scope: Scope, block: list[ast.stmt], first: int, last: int, tree: as
     live_out = written if outside is None else {name for name in written if name in after or name in outside}
     itemised = (flow.itemised - flow.read_as_value) & flow.exposed
     pure_receivers = flow.receivers - flow.read_as_value - itemised
+    owner = _class_around(scope, tree)
     return SpanNames(
         live_in=tuple(sorted(flow.exposed)),
         live_out=tuple(sorted(live_out)),
@@ -72,10 +73,41 @@ def analyse(scope: Scope, block: list[ast.stmt], first: int, last: int, tree: as
         deleted=tuple(sorted(flow.deleted)),
         receivers=tuple(sorted(pure_receivers & flow.exposed)),
         items_only=tuple(sorted(itemised)),
-        path_reads=tuple(sorted(flow.path_reads)),
-        path_writes=tuple(sorted(path for path in flow.path_writes if path.root not in written)),
-        refusals=tuple(refusals(span)),
+        path_reads=tuple(sorted(_mangled(path, owner) for path in flow.path_reads)),
+        path_writes=tuple(sorted(_mangled(path, owner) for path in flow.path_writes if path.root not in written)),
+        refusals=(*refusals(span), *_private(flow.exposed | written, owner, span[0].lineno)),
     )
+
+
+# --- private names of a class ---------------------------------------------------------------------------------------
+
+
+def _class_around(scope: ast.AST, tree: ast.AST) -> str:
+    """The innermost class around `scope`, without leading underscores; empty when there is none."""
+    todo: list[tuple[ast.AST, str]] = [(tree, "")]
+    while todo:
+        node, owner = todo.pop()
+        if node is scope:
+            return owner.lstrip("_")
+        inner = node.name if isinstance(node, ast.ClassDef) else owner
+        todo.extend((child, inner) for child in ast.iter_child_nodes(node))
+    return ""
+
+
+def _is_private(name: str, owner: str) -> bool:
+    return bool(owner) and name.startswith("__") and not name.endswith("__")
+
+
+def _mangled(path: Path, owner: str) -> Path:
+    """The path with private attributes by the names they are stored under: `self.__h` in `Net` is `self._Net__h`."""
+    steps = (f"._{owner}{step[1:]}" if _is_private(step[1:], owner) else step for step in path.steps)
+    return Path(path.root, tuple(steps))
+
+
+def _private(names: set[str], owner: str, line: int) -> Iterator[Refusal]:
+    for name in sorted(names):
+        if _is_private(name, owner):
+            yield Refusal(line, f"`{name}` goes by another name within its class")
 
 
 # --- what is read after the span -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,9 +61,14 @@ def _names() -> list[str]:
 
 
 def wrap(module: torch.nn.Module, runtime: SpanRuntime) -> None:
-    """Replace `module.forward` by its skippable form. Gradients cannot cross the edge of a replayed forward."""
+    """Replace `module.forward` by its skippable form. Gradients cannot cross the edge of a replayed forward.
+
+    In the class where that is possible: an attribute of the module would go into its copies and pickles.
+    """
+    kind: Any = type(module)
     plain = module.forward
 
+    @functools.wraps(plain)
     def forward(*args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and module.training:
             return plain(*args, **kwargs)
@@ -79,4 +85,13 @@ def wrap(module: torch.nn.Module, runtime: SpanRuntime) -> None:
             runtime.leave(local, {})
         return runtime.outs["result"] if runtime.gives else local["result"]
 
-    module.forward = forward
+    if "forward" in vars(module) or isinstance(module, torch.jit.ScriptModule):
+        module.forward = forward
+        return
+    of_class = kind.forward
+
+    @functools.wraps(of_class)
+    def dispatch(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs) if self is module else of_class(self, *args, **kwargs)
+
+    kind.forward = dispatch

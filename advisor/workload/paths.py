@@ -34,14 +34,24 @@ def get_step(owner: Any, step: str) -> Any:
     name, own = step[1:], getattr(owner, "__dict__", {})
     if name in own:
         return own[name]
-    if isinstance(getattr(type(owner), name, None), types.MemberDescriptorType):  # a slot runs none of the user's code
-        return getattr(owner, name, MISSING)
     if isinstance(owner, torch.nn.Module):
         for store in ("_parameters", "_buffers", "_modules"):
             held = own.get(store)
             if isinstance(held, Mapping) and name in held:
                 return held[name]
-    return MISSING
+    kind = class_of(owner, name)
+    value = MISSING if kind is None else vars(kind)[name]
+    if isinstance(value, types.MemberDescriptorType):  # a slot runs none of the user's code
+        return getattr(owner, name, MISSING)
+    return MISSING if hasattr(type(value), "__get__") else value
+
+
+def class_of(owner: Any, name: str) -> type | None:
+    """The class whose attribute `owner.name` is, where neither `owner` nor a class before it has one."""
+    for kind in owner.__mro__ if isinstance(owner, type) else type(owner).__mro__:
+        if name in kind.__dict__:
+            return kind
+    return None
 
 
 def set_step(owner: Any, step: str, value: object) -> None:

@@ -13,7 +13,7 @@ from advisor.workload.flow import Path
 from advisor.workload.graphs import Device, Graph
 from advisor.workload.paths import MISSING, resolve, set_step
 from advisor.workload.state import Grads, Modes, StepWatch
-from advisor.workload.trees import Leaves
+from advisor.workload.trees import Leaves, Opaque
 
 REBOUND: Final = " is rebound"
 _MAX_EXTENT_RATIO: Final = 2
@@ -66,14 +66,17 @@ def _private_copy(tensor: torch.Tensor) -> torch.Tensor:
 
     Compact where one cannot be written to (an expanded tensor) or would hold far more than the values (a column).
     """
-    plain = tensor.detach()
-    if plain.layout is torch.strided and plain.numel() <= _extent(plain) <= _MAX_EXTENT_RATIO * plain.numel():
-        copy = torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
-    else:
-        copy = plain.clone()
+    with torch.inference_mode(False), torch.no_grad():  # else nothing would count the writes into the copy
+        copy = _copied(tensor.detach())
     if tensor.device.type == "cpu" and torch.cuda.is_available() and tensor.is_pinned():
         copy = copy.pin_memory()
     return copy.requires_grad_(tensor.requires_grad) if tensor.requires_grad else copy
+
+
+def _copied(plain: torch.Tensor) -> torch.Tensor:
+    if plain.layout is torch.strided and plain.numel() <= _extent(plain) <= _MAX_EXTENT_RATIO * plain.numel():
+        return torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
+    return plain.clone()
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -165,7 +168,9 @@ class Inputs:
 
     def _plain_mismatch(self, path: tuple[str, ...], leaf: object) -> str:
         expected = self._plain[path]
-        if path in self._loose or (type(leaf) is type(expected) and bool(leaf == expected)):
+        if type(leaf) is type(expected) and bool(leaf == expected):
+            return ""
+        if path in self._loose and isinstance(leaf, Opaque) and leaf.form == getattr(expected, "form", None):
             return ""
         return f"{trees.describe(path)} = {leaf!r}"[:80]
 
@@ -178,6 +183,7 @@ class Recording:
     capture_ns = instantiate_ns = pool_bytes = 0
     rebound: Sequence[str] = ()  # module attributes the captured statements bound to other tensors
     unbound: tuple[str, ...] = ()
+    ambience: tuple[bool, ...] = ()
 
     def __init__(
         self, device: Device, graph: Graph, inputs: Inputs, grads: Grads, watch: StepWatch, switches: Switches
@@ -192,6 +198,8 @@ class Recording:
 
     def mismatch(self, leaves: Leaves) -> str:
         """Why the graph must not run for these live-ins, in a few words; nothing when it may."""
+        if ambience() != self.ambience:
+            return "another mode of gradients, inference or autocast"
         reason = self.inputs.mismatch(leaves)
         if reason.endswith(REBOUND):
             self.hazards("stale-input", f"{reason}: it was the same tensor in every warm-up step")
@@ -231,9 +239,10 @@ class Recording:
     def _write_back(self, leaves: Mapping[tuple[str, ...], Any]) -> None:
         if not self._written:
             return
-        with torch.no_grad():
-            for item in self._written:
-                leaves[item.path].copy_(item.static)
+        for item in self._written:
+            leaf = leaves[item.path]
+            with torch.inference_mode() if leaf.is_inference() else torch.no_grad():
+                leaf.copy_(item.static)
 
     def after_eager(self) -> None:
         """The statements ran instead of a replay."""
@@ -251,6 +260,11 @@ class Recording:
             if owner is not MISSING:
                 set_step(owner, output.path.steps[-1], value)
         return named
+
+
+def ambience() -> tuple[bool, ...]:
+    """The modes around the span that decide what its operators do."""
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled()
 
 
 def pointer(tensor: torch.Tensor) -> int:

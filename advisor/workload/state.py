@@ -167,16 +167,18 @@ class Modes:
     """Which modules train and which evaluate: a replay does what the capture did, whatever the flags say later."""
 
     def __init__(self) -> None:
-        self._modules = REGISTRY.live_modules()
-        self._flags = [module.training for module in self._modules]
+        modules = REGISTRY.live_modules()
+        self._modules = [
+            weakref.ref(module) for module in modules
+        ]  # a copy the script drops must go, as it does in eager
+        self._flags = [module.training for module in modules]
 
     def changed(self) -> str:
         """The class of the first module whose flag is another one now, or nothing."""
-        now = [module.training for module in self._modules]
-        if now == self._flags:
-            return ""
         both = zip(self._modules, self._flags, strict=True)
-        return next(type(module).__name__ for module, flag in both if module.training != flag)
+        for module in [one for ref, flag in both if (one := ref()) is not None and one.training is not flag]:
+            return type(module).__name__
+        return ""
 
 
 def tensor_attributes() -> dict[str, int]:

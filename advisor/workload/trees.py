@@ -35,11 +35,21 @@ _OPAQUE: Final = (
 class Opaque:
     """A leaf the tool does not look into. Two are equal when they stand for the same object (and the same length)."""
 
-    __slots__ = ("identity", "kind", "length")
+    __slots__ = ("form", "identity", "kind", "length")
 
     def __init__(self, value: object) -> None:
-        self.identity = id(value)
+        self.identity: object = id(value)
         self.kind = type(value).__name__
+        self.form: object = self.kind  # alike in two objects of which one may stand for the other
+        if isinstance(value, types.FunctionType):
+            self.form = id(value.__code__)
+        elif isinstance(value, types.MethodType):  # made anew whenever it is read
+            self.form = id(value.__func__)
+            self.identity = (id(value.__self__), self.form)
+        elif isinstance(value, types.BuiltinFunctionType):
+            self.form = value.__qualname__
+        elif isinstance(value, _OPAQUE):
+            self.form = self.identity
         self.length = len(value) if isinstance(value, list | dict | set | deque) else -1
 
     def __eq__(self, other: object) -> bool:
@@ -142,8 +152,7 @@ def replaced(value: object, path: tuple[str, ...], new: Mapping[tuple[str, ...],
 
 def _withchildren_of(value: Any, fresh: dict[str, object]) -> object:
     if isinstance(value, tuple):
-        items: list[Any] = [fresh.get(f"[{index}]", child) for index, child in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return _new_tuple(value, [fresh.get(f"[{index}]", child) for index, child in enumerate(value)])
     clone = copy.copy(value)
     if isinstance(clone, list | deque):
         for index in range(len(clone)):
@@ -159,6 +168,17 @@ def _withchildren_of(value: Any, fresh: dict[str, object]) -> object:
     return clone
 
 
+def _new_tuple(value: tuple[Any, ...], items: list[Any]) -> object:
+    """A tuple of the same class, without its constructor, which may take anything."""
+    try:
+        made = tuple.__new__(type(value), items)
+    except TypeError:  # torch.return_types and the like
+        return type(value)(items)
+    if hasattr(value, "__dict__"):
+        vars(made).update(vars(value))
+    return made
+
+
 def describe(path: tuple[str, ...]) -> str:
     """A path as a person would write it: `batch['x'].mask`, `len(losses)`."""
     return f"len({''.join(path[:-1])})" if path[-1] == "len" and len(path) > 1 else "".join(path)
@@ -168,4 +188,6 @@ def tensor_signature(tensor: torch.Tensor) -> tuple[object, ...]:
     """What must not change for a captured graph to be valid for another tensor in this place."""
     layout = tensor.layout
     strides = tensor.stride() if layout is torch.strided else ()
-    return tuple(tensor.shape), tensor.dtype, str(tensor.device), strides, layout
+    # What the span computes from a leaf has lost its history after a replay: only of leaves it is the script's wish.
+    asks = tensor.is_leaf and tensor.requires_grad
+    return tuple(tensor.shape), tensor.dtype, str(tensor.device), strides, layout, asks
