@@ -111,6 +111,45 @@ place = iter(range(64))
 def note(v):
     kept[next(place)] = 1.0
 """,
+    "global rng.state": """
+import numpy
+rng = numpy.random.default_rng(0)
+def note(v):
+    rng.random()
+""",
+    "global dice.state": """
+import random
+dice = random.Random(0)
+def note(v):
+    dice.random()
+""",
+    "global noise.state": """
+noise = torch.Generator().manual_seed(0)
+def note(v):
+    torch.rand(1, generator=noise)
+""",
+    "global calls.next": """
+import itertools
+calls = itertools.count()
+def note(v):
+    next(calls)
+""",
+    "global losses[:]": """
+import itertools
+losses = [0.0] * 1000
+calls = [0]
+def note(v):
+    place = losses.index(0.0)
+    losses[place] = 1.0
+""",
+    "global root.a.b.c.d.e.n": """
+class Node:
+    def __init__(self, **names):
+        vars(self).update(names)
+root = Node(a=Node(b=Node(c=Node(d=Node(e=Node(n=0))))))
+def note(v):
+    root.a.b.c.d.e.n += 1
+""",
     "Net[0].calls": """
 class Net(torch.nn.Module):
     def __init__(self):
@@ -223,6 +262,6 @@ def test_the_search_in_libraries_ends() -> None:
             self.many = [torch.ones(1) for _ in range(100)]
 
     Node.__module__ = "some_library"
-    held = dict(namespaces.library_tensors([("a", Node()), ("model", torch.nn.Linear(2, 2)), ("torch", torch)]))
+    held = dict(namespaces.deep_state([("a", Node()), ("model", torch.nn.Linear(2, 2)), ("torch", torch)], frozenset()))
     assert set(held) == {"a.x", *(f"a.many[{i}]" for i in range(100))}
-    assert len(dict(namespaces.library_tensors([("a", Node())], limit=20))) < 20
+    assert len(dict(namespaces.deep_state([("a", Node())], frozenset(), limit=20))) < 20

@@ -64,9 +64,12 @@ class Fingerprints:
             for name, tensor in self._tensors(local, checkpoint.values):
                 _add(checkpoint, name, tensor)
             known = set(checkpoint.names)
-            for name, tensor in namespaces.library_tensors(namespaces.roots(self.user_modules, local)):
-                if name not in known:
-                    _add(checkpoint, name, tensor)
+            roots = namespaces.roots(self.user_modules, local)
+            for name, found in namespaces.deep_state(roots, self.user_modules):
+                if isinstance(found, str):
+                    checkpoint.values.setdefault(name, _shortened(found))
+                elif name not in known:
+                    _add(checkpoint, name, found)
         self._generators(checkpoint.values)
         self.checkpoints.append(checkpoint)
 
@@ -158,7 +161,10 @@ def optimizer_tensors(values: dict[str, str]) -> Iterator[tuple[str, torch.Tenso
 
 def _text(leaf: object) -> str:
     """A leaf as text that differs whenever the value does: a long one ends in the digest of all of it."""
-    text = leaf.hex() if isinstance(leaf, float) else repr(leaf)
+    return _shortened(leaf.hex() if isinstance(leaf, float) else repr(leaf))
+
+
+def _shortened(text: str) -> str:
     return (
         text
         if len(text) <= _TEXT

@@ -6,6 +6,10 @@ a counter on a module, a total in a closure. A replay leaves such a change out, 
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import operator
+import random
 import sys
 import types
 from collections import deque
@@ -28,6 +32,9 @@ _SEALED: Final = (Module, Optimizer, DataLoader, Dataset, Sampler, types.ModuleT
 _TORCHS_OWN: Final = frozenset(vars(Module()))
 _OPTIMIZERS_OWN: Final = frozenset(vars(torch.optim.SGD([torch.zeros(1)])))
 _ARRAY_SAMPLE: Final = 1 << 20
+_MAX_CONTENT: Final = 100_000
+_CONTAINERS: Final = (list, tuple, dict, deque)
+_ITERATORS: Final[tuple[type, ...]] = (type(iter([])), type(iter(())), type(iter(range(0))))
 LookInto = Callable[[object], bool]
 Leaf = tuple[str, Any]
 
@@ -139,26 +146,66 @@ def roots(user_modules: frozenset[str], local: Mapping[str, Any]) -> Iterator[tu
                     yield f"{prefix(name)}{key}", value
 
 
-def library_tensors(
-    roots: Iterable[tuple[str, object]], limit: int = _MAX_VISITS
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors and large arrays below `roots`, in objects of libraries too: an average of the weights, a cache.
+def deep_state(
+    roots: Iterable[tuple[str, object]], user_modules: frozenset[str], limit: int = _MAX_VISITS
+) -> Iterator[tuple[str, torch.Tensor | str]]:
+    """What lies below `roots` however deep, in objects of libraries too: an average of the weights, a cache, a generator.
 
-    Of such objects only tensors count: their Python values are counters of calls, times, handles. At most `limit` objects
-    are looked at, the nearest first.
+    Tensors and large arrays; states of random generators and counters, contents of long containers and, outside the
+    libraries' objects, Python values, all as text. Libraries' Python values are counters of calls, times, handles. At most
+    `limit` objects are looked at, the nearest first.
     """
-    todo = deque(roots)
+    todo = deque((text, value, True) for text, value in roots)
     seen: set[int] = set()
     for _ in range(limit):
         if not todo:
             return
-        text, value = todo.popleft()
-        array = value if isinstance(value, torch.Tensor) else _large_array(value)
-        if array is not None:
-            yield text, array
-        elif id(value) not in seen and trees.is_short(value) and not isinstance(value, (*_SEALED, type)):
+        text, value, own = todo.popleft()
+        if isinstance(value, trees.NUMBERS):
+            if own:
+                yield text, value.hex() if isinstance(value, float) else repr(value)
+            continue
+        found = value if isinstance(value, torch.Tensor) else _large_array(value)
+        if found is not None:
+            yield text, found
+        elif id(value) not in seen and not isinstance(value, (*_SEALED, type)):
             seen.add(id(value))
-            todo.extend((f"{text}{step}", child) for step, child in trees.children_of(value, _is_open))
+            place = _position(value)
+            if place:
+                yield f"{text}{place[0]}", _digest(place[1])
+            elif trees.is_short(value):
+                own = own and (type(value).__module__ in user_modules or isinstance(value, _CONTAINERS))
+                todo.extend((f"{text}{step}", child, own) for step, child in trees.children_of(value, _is_open))
+
+
+def _position(value: object) -> tuple[str, object] | None:
+    """(suffix, state) of what goes on by itself whenever it is asked: generators, counters, iterators; of long containers."""
+    if isinstance(value, torch.Generator):
+        return (".state", bytes(value.get_state().tolist())) if value.device.type == "cpu" else None
+    if isinstance(value, random.Random):
+        return ".state", value.getstate() if type(value).getstate is random.Random.getstate else None
+    if isinstance(value, np.random.Generator):
+        return ".state", value.bit_generator.state
+    if isinstance(value, np.random.RandomState):
+        return ".state", value.get_state()
+    if isinstance(value, itertools.count):
+        return ".next", repr(value)
+    if isinstance(value, _ITERATORS):
+        return ".left", operator.length_hint(value)
+    if isinstance(value, list | tuple | deque | dict) and not trees.is_short(value):
+        return "[:]", _content(value)
+    return None
+
+
+def _content(value: Any) -> list[object]:
+    """The plain values of a container too long to be walked; of a very long one, evenly spread ones."""
+    stride = len(value) // _MAX_CONTENT + 1
+    flat = itertools.islice(value.values() if isinstance(value, dict) else value, 0, None, stride)
+    return [one if isinstance(one, trees.NUMBERS) else type(one).__name__ for one in flat]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha1(repr(value).encode(errors="replace")).hexdigest()
 
 
 def _large_array(value: object) -> torch.Tensor | None:
