@@ -897,3 +897,60 @@ def test_a_module_whose_calls_are_the_span_can_be_pickled_and_copied(tmp_path: P
     found = verify(tmp_path, text, "", "", module="Sequential")
     assert found.outcome in EQUAL, found.message
     assert found.replay_count == 16 and found.fallback_count == 0
+
+
+ITEMS = {
+    "a list": ("states = [torch.zeros(4, 8) for k in range(3)]", "states[k]"),
+    "a dictionary": ("states = {k: torch.zeros(4, 8) for k in range(3)}", "states[k]"),
+    "a list of an object": ("net = nn.Module(); net.states = [torch.zeros(4, 8) for k in range(3)]", "net.states[k]"),
+}
+
+
+@pytest.mark.parametrize("where", ITEMS)
+def test_items_written_under_computed_keys_are_carried(tmp_path: Path, where: str) -> None:
+    make, item = ITEMS[where]
+    text = program(f"""
+    {make}
+    for i in range(60):
+        x = data[i].clone()
+        for k in range(3):  # each
+            {item} = torch.tanh({item} + x)
+            x = {item}
+        print(x)
+    """)
+    found = verify(tmp_path, text, "# each", "x = " + item, loop="for i in")
+    assert found.outcome in EQUAL, found.message
+    assert found.fallback_count == 0
+
+
+def test_numbers_under_computed_keys_are_refused(tmp_path: Path) -> None:
+    text = program("""
+    counts, place = [0, 0], 1
+    for i in range(60):
+        x = data[i].clone()
+        out = x * 2
+        counts[place] += 1
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "counts[place]", loop="for i in")
+    assert found.outcome is Outcome.BLOCKED and found.blocker is not None
+    assert found.blocker.id == "cpu-side-effect"
+
+
+@pytest.mark.parametrize(("late", "replays"), [("pass", 16), ("state.weight = torch.full((8,), 2.0)", 3)])
+def test_a_dictionary_whose_items_are_attributes(tmp_path: Path, late: str, replays: int) -> None:
+    text = program(f"""
+    class Items(dict):
+        __getattr__ = dict.__getitem__
+        __setattr__ = dict.__setitem__
+    state = Items(h=torch.zeros(4, 8), weight=torch.ones(8))
+    for i in range(60):
+        x = data[i].clone()
+        if i == 8:
+            {late}
+        state.h = torch.tanh(state.h + x * state.weight)
+        print(state.h)
+    """)
+    found = verify(tmp_path, text, "state.h = torch", "state.h = torch", loop="for i in")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
+    assert found.replay_count == replays

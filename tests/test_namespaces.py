@@ -150,6 +150,14 @@ root = Node(a=Node(b=Node(c=Node(d=Node(e=Node(n=0))))))
 def note(v):
     root.a.b.c.d.e.n += 1
 """,
+    "global seen.calls": """
+class Seen(dict):
+    def __init__(self):
+        self.calls = 0
+seen = Seen()
+def note(v):
+    seen.calls += 1
+""",
     "Net[0].calls": """
 class Net(torch.nn.Module):
     def __init__(self):

@@ -292,7 +292,7 @@ class SpanRuntime:
         # Attributes and items go into the user's own objects, not into the copies that the captured statements saw.
         try:
             self.outs.update(recording.outputs({**local, **self.outs}, glob))
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, IndexError) as error:
             self.conductor.refuse("hidden-input", f"what the span leaves behind cannot be copied: {error}")
         self.gives = True
         self.replay_count += 1
@@ -442,7 +442,19 @@ def _live_outs(names: SpanNames, local: Namespace, glob: Namespace) -> dict[Path
         value = get_step(owner, path.steps[-1])
         if value is not MISSING:
             found[path] = value
+    for path in names.item_writes:
+        found.update(_items(path, resolve(path, local, glob)))
     return found
+
+
+def _items(path: Path, container: object) -> dict[Path, Any]:
+    """The items of a list or a dictionary by path, any of which the span may have written."""
+    if not isinstance(container, list | dict) or not trees.is_short(container):
+        return {}
+    every = container.items() if isinstance(container, dict) else enumerate(container)
+    return {
+        Path(path.root, (*path.steps, f"[{key!r}]")): value for key, value in every if type(key) in (int, str, bool)
+    }
 
 
 def _reaches(value: object, path: tuple[str, ...]) -> bool:

@@ -40,6 +40,7 @@ class Flow(ast.NodeVisitor):
     read_as_value: set[str] = field(default_factory=set)
     path_reads: set[Path] = field(default_factory=set)
     path_writes: set[Path] = field(default_factory=set)
+    item_writes: set[Path] = field(default_factory=set)  # containers of which items are written whose keys are computed
 
     def block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:
@@ -88,8 +89,15 @@ class Flow(ast.NodeVisitor):
         elif path is not None and all(step.startswith("[") for step in path.steps):
             self._read_item(path)
             return
+        elif path is None and isinstance(node.ctx, ast.Store) and not isinstance(node.slice, ast.Slice | ast.Tuple):
+            self._write_item(node.value)
         self.visit(node.value)
         self.visit(node.slice)
+
+    def _write_item(self, container: ast.expr) -> None:
+        path = Path(container.id, ()) if isinstance(container, ast.Name) else path_of(container)
+        if path is not None and path.root not in self.must:
+            self.item_writes.add(path)
 
     def _read_item(self, path: Path) -> None:
         """`batch[0]` reads one item: what else the container holds is none of the span's business."""

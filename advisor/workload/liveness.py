@@ -44,6 +44,7 @@ class SpanNames:
     items_only: tuple[str, ...] = ()  # live-ins only ever used as `name[constant]`
     path_reads: tuple[Path, ...] = ()
     path_writes: tuple[Path, ...] = ()
+    item_writes: tuple[Path, ...] = ()  # containers that the span writes items of under computed keys
     refusals: tuple[Refusal, ...] = ()
 
 
@@ -75,6 +76,7 @@ def analyse(scope: Scope, block: list[ast.stmt], first: int, last: int, tree: as
         items_only=tuple(sorted(itemised)),
         path_reads=tuple(sorted(_mangled(path, owner) for path in flow.path_reads)),
         path_writes=tuple(sorted(_mangled(path, owner) for path in flow.path_writes if path.root not in written)),
+        item_writes=tuple(sorted(_mangled(path, owner) for path in flow.item_writes if path.root not in written)),
         refusals=(*refusals(span), *_private(flow.exposed | written, owner, span[0].lineno)),
     )
 

@@ -176,6 +176,11 @@ def deep_state(
             elif trees.is_short(value):
                 own = own and (type(value).__module__ in user_modules or isinstance(value, _CONTAINERS))
                 todo.extend((f"{text}{step}", child, own) for step, child in trees.children_of(value, _is_open))
+                if isinstance(value, _CONTAINERS) and type(value).__module__ in user_modules:
+                    more = (
+                        getattr(value, "__dict__", None) or {}
+                    )  # a list or dictionary of the script's, with attributes
+                    todo.extend((f"{text}.{name}", one, own) for name, one in more.items() if more is not value)
 
 
 def _position(value: object) -> tuple[str, object] | None:

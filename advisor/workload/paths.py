@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,7 +29,7 @@ def get_step(owner: Any, step: str) -> Any:
     """`owner.name` or `owner[key]` as stored, or MISSING."""
     if step.startswith("["):
         try:
-            return owner[ast.literal_eval(step[1:-1])] if isinstance(owner, dict | list | tuple) else MISSING
+            return owner[_key(step)] if isinstance(owner, dict | list | tuple) else MISSING
         except (KeyError, IndexError, TypeError):
             return MISSING
     name, own = step[1:], getattr(owner, "__dict__", {})
@@ -39,11 +40,18 @@ def get_step(owner: Any, step: str) -> Any:
             held = own.get(store)
             if isinstance(held, Mapping) and name in held:
                 return held[name]
+    if isinstance(owner, dict) and name in owner and class_of(owner, "__getattr__") is not None:
+        return dict.__getitem__(owner, name)  # a dictionary whose items are its attributes
     kind = class_of(owner, name)
     value = MISSING if kind is None else vars(kind)[name]
     if isinstance(value, types.MemberDescriptorType):  # a slot runs none of the user's code
         return getattr(owner, name, MISSING)
     return MISSING if hasattr(type(value), "__get__") else value
+
+
+@functools.cache
+def _key(step: str) -> Any:
+    return ast.literal_eval(step[1:-1])
 
 
 def class_of(owner: Any, name: str) -> type | None:
@@ -57,6 +65,6 @@ def class_of(owner: Any, name: str) -> type | None:
 def set_step(owner: Any, step: str, value: object) -> None:
     """The counterpart of `get_step`."""
     if step.startswith("["):
-        owner[ast.literal_eval(step[1:-1])] = value
+        owner[_key(step)] = value
     else:
         setattr(owner, step[1:], value)
