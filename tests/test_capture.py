@@ -954,3 +954,46 @@ def test_a_dictionary_whose_items_are_attributes(tmp_path: Path, late: str, repl
     found = verify(tmp_path, text, "state.h = torch", "state.h = torch", loop="for i in")
     assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE
     assert found.replay_count == replays
+
+
+RARE = {
+    "a slice": "slice(0, 4) if i != 8 else slice(4, 8)",
+    "a set": "{1, 2} if i != 8 else {1, 5}",
+    "a partial": "functools.partial(torch.mul, 2 if i != 8 else 3)",
+    "a lambda": "(lambda k: lambda x: x * k)(2 if i != 8 else 3)",
+    "a default": "lambda x, k=2 if i != 8 else 3: x * k",
+    "a large array": "big if i != 8 else 2 * big",
+}
+
+
+@pytest.mark.parametrize("what", RARE)
+def test_an_argument_that_is_no_tensor_and_changes_once_falls_back(tmp_path: Path, what: str) -> None:
+    text = program(f"""
+    import functools, numpy
+    big = numpy.ones(300_000)
+    def apply(x, by):
+        if callable(by):
+            return by(x)
+        if isinstance(by, slice):
+            return x[:, by] * 2
+        return x * (float(by[0]) if len(by) > 2 else 2 if 2 in by else 3)
+    for i in range(60):
+        x, by = data[i].clone(), {RARE[what]}
+        out = apply(x, by)
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = apply", "out = apply", loop="for i")
+    assert found.equality is not None and found.equality.outcome is EqualityOutcome.BITWISE, found.message
+    assert found.fallback_count == 1
+
+
+def test_a_number_that_is_none_is_the_same_number(tmp_path: Path) -> None:
+    text = program("""
+    best = float("nan")
+    for i in range(60):
+        x = data[i].clone()
+        out = x * 2 if best != best else x
+        print(out)
+    """)
+    found = verify(tmp_path, text, "out = x", "out = x")
+    assert found.outcome in EQUAL and found.fallback_count == 0

@@ -168,7 +168,7 @@ class Inputs:
 
     def _plain_mismatch(self, path: tuple[str, ...], leaf: object) -> str:
         expected = self._plain[path]
-        if type(leaf) is type(expected) and bool(leaf == expected):
+        if type(leaf) is type(expected) and (leaf == expected or (leaf != leaf and expected != expected)):  # NaN is NaN
             return ""
         if path in self._loose and isinstance(leaf, Opaque) and leaf.form == getattr(expected, "form", None):
             return ""

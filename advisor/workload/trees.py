@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -42,13 +43,13 @@ class Opaque:
         self.kind = type(value).__name__
         self.form: object = self.kind  # alike in two objects of which one may stand for the other
         if isinstance(value, types.FunctionType):
-            self.form = id(value.__code__)
+            self.form = (id(value.__code__), *_kept_numbers(value))
         elif isinstance(value, types.MethodType):  # made anew whenever it is read
             self.form = id(value.__func__)
             self.identity = (id(value.__self__), self.form)
         elif isinstance(value, types.BuiltinFunctionType):
             self.form = value.__qualname__
-        elif isinstance(value, _OPAQUE):
+        elif isinstance(value, _OPAQUE) or type(value).__module__ == "numpy":
             self.form = self.identity
         self.length = len(value) if isinstance(value, list | dict | set | deque) else -1
 
@@ -60,6 +61,18 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"<{self.kind}>"
+
+
+def _kept_numbers(function: types.FunctionType) -> Iterator[str]:
+    """The Python values in a function's closure and defaults: two lambdas of one line may hold different ones."""
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        if isinstance(value, NUMBERS):
+            yield repr(value)
+    yield from (repr(value) for value in function.__defaults__ or () if isinstance(value, NUMBERS))
 
 
 def flatten(name: str, value: object, look_into: Callable[[object], bool]) -> Leaves:
@@ -93,12 +106,29 @@ def is_short(value: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    """numpy scalars and arrays by content, everything else by identity."""
+    """numpy scalars and arrays, slices, ranges and sets by content, everything else by identity."""
+    text = _content(value)
+    if text:
+        return text
     if type(value).__module__ == "numpy":
         data = getattr(value, "tobytes", None)
         if data is not None and getattr(value, "nbytes", 1 << 30) <= MAX_BYTES:
             return data()
     return Opaque(value)
+
+
+def _content(value: object) -> str:
+    """A slice, a range or a set of plain values as text; nothing for anything else."""
+    if isinstance(value, slice | range):
+        parts = [value.start, value.stop, value.step]
+    elif isinstance(value, set | frozenset) and len(value) <= MAX_ENTRIES:
+        parts = list(value)
+    else:
+        return ""
+    if not all(isinstance(part, NUMBERS) for part in parts):
+        return ""
+    texts = [repr(part) for part in parts]
+    return f"{type(value).__name__} {texts if isinstance(value, slice | range) else sorted(texts)}"
 
 
 def children_of(value: object, look_into: Callable[[object], bool]) -> Iterator[tuple[str, object]]:
@@ -109,6 +139,8 @@ def children_of(value: object, look_into: Callable[[object], bool]) -> Iterator[
     elif isinstance(value, list | tuple | deque):
         for index, child in enumerate(value):
             yield f"[{index}]", child
+    elif isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     elif dataclasses.is_dataclass(value) or look_into(value):
         for name in _attribute_names(value):
             yield f".{name}", getattr(value, name)
